@@ -1,0 +1,45 @@
+"""Arrays at the door: one place that turns what a person passes into checked arrays."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import ArrayLike
+
+
+def is_concrete(*values: object) -> bool:
+    """Whether every array in the given pytrees is known now, not traced by a transformation."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+
+
+def floating(value: ArrayLike) -> Array:
+    """`value` as an array of floats: a float32 or float64 array keeps its dtype."""
+    array = jnp.asarray(value)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
+
+
+def positive(name: str, value: ArrayLike) -> Array:
+    """A parameter that must be positive and finite; checked unless it is being traced."""
+    return _checked(name, value, "positive", lambda x: x > 0)
+
+
+def non_negative(name: str, value: ArrayLike) -> Array:
+    """A parameter that must be non-negative and finite; checked unless it is being traced."""
+    return _checked(name, value, "non-negative", lambda x: x >= 0)
+
+
+def whole_number(name: str, value: object, *, at_least: int) -> int:
+    """A static integer parameter (it sets shapes) with a lower bound."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
+        raise ValueError(f"{name} must be an integer of at least {at_least}, not {value!r}")
+    return int(value)
+
+
+def _checked(name: str, value: ArrayLike, adjective: str, accept) -> Array:
+    array = floating(value)
+    if is_concrete(array):
+        values = np.asarray(array)
+        good = np.isfinite(values) & accept(values)
+        if not good.all():
+            raise ValueError(f"{name} must be {adjective} and finite, not {values[~good].flat[0]}")
+    return array

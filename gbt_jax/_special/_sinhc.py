@@ -1,0 +1,163 @@
+"""ℓ(x) = log(sinh x / x), whose derivative is the Langevin function, and ℓ(Kx) − ℓ(x).
+
+Every derivative has two forms:
+
+* |x| < 1: the power series ℓ(x) = Σ_k c_k x^{2k}, c_k = 2^{2k} B_{2k} / (2k (2k)!), which converges
+  for |x| < π, so each term is at most 1/π² of the one before;
+* x ≥ 1: with q = e^{−2x} and m = q/(1−q),
+      ℓ(x)   = x + log((1−q)/(2x))
+      ℓ'(x)  = 1 − 1/x + P_1(m)
+      ℓ⁽ⁿ⁾(x) = (−1)ⁿ (n−1)!/xⁿ + P_n(m)      P_1 = 2m, P_{n+1} = −2m(1+m) P_n'
+  because dm/dx = −2m(1+m). The coefficients of each P_n have one sign.
+
+The order is static, and the rule of order n is order n+1: nothing is ever differentiated through
+a `where`.
+"""
+
+import functools
+import math
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ._exact import exp_minus, quotient_and_error
+
+_SWITCH = 1.0
+_SERIES_RATIO = 1 / math.pi**2
+
+
+def _bernoulli(count: int) -> list[Fraction]:
+    """B_0 … B_{count−1}, exactly."""
+    numbers: list[Fraction] = []
+    for m in range(count):
+        total = sum((math.comb(m + 1, j) * numbers[j] for j in range(m)), Fraction(0))
+        numbers.append(Fraction(int(m == 0)) if m == 0 else -total / (m + 1))
+    return numbers
+
+
+@functools.cache
+def _series_coefficients(order: int, num_terms: int) -> tuple[int, list[float]]:
+    """(lowest power, coefficients by steps of x²) of the order-th derivative of ℓ."""
+    bernoulli = _bernoulli(2 * num_terms + order + 3)
+    first = max(1, (order + 1) // 2)  # the first k with 2k ≥ order
+    coefficients = []
+    for k in range(first, first + num_terms):
+        c_k = Fraction(4**k, 2 * k * math.factorial(2 * k)) * bernoulli[2 * k]
+        coefficients.append(float(c_k * math.perm(2 * k, order)))
+    return 2 * first - order, coefficients
+
+
+@functools.cache
+def _tail_polynomial(order: int) -> list[float]:
+    """Coefficients of P_n, lowest power first."""
+    coefficients = [0, 2]
+    for _ in range(order - 1):
+        derivative = [k * c for k, c in enumerate(coefficients)][1:]
+        times_m = [0, *derivative, 0]
+        times_m_squared = [0, 0, *derivative]
+        coefficients = [-2 * (x + y) for x, y in zip(times_m, times_m_squared, strict=True)]
+    return [float(c) for c in coefficients]
+
+
+def _horner(coefficients: list[float], x: Array) -> Array:
+    value = jnp.full_like(x, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        value = value * x + coefficient
+    return value
+
+
+def _near(order: int, x: Array) -> Array:
+    """ℓ⁽ⁿ⁾ on [0, 1) by its power series."""
+    digits = -math.log(float(jnp.finfo(x.dtype).eps)) / -math.log(_SERIES_RATIO)
+    lowest_power, coefficients = _series_coefficients(order, math.ceil(digits) + 2 + order)
+    return _horner(coefficients, x * x) * x**lowest_power
+
+
+def _tail(order: int, q: Array) -> Array:
+    """P_n(q/(1−q)): the exponentially small part of ℓ⁽ⁿ⁾, n ≥ 1."""
+    return _horner(_tail_polynomial(order), q / (1 - q))
+
+
+def _far(order: int, x: Array) -> Array:
+    """ℓ⁽ⁿ⁾ on [1, ∞), n ≥ 1."""
+    if order == 1:
+        return 1 - 1 / x + _tail(1, jnp.exp(-2 * x))
+    power = (-1) ** order * math.factorial(order - 1) * (1 / x) ** order
+    return power + _tail(order, jnp.exp(-2 * x))
+
+
+def _derivative(order: int, x: Array) -> Array:
+    """ℓ⁽ⁿ⁾(x) for x ≥ 0, n ≥ 1."""
+    near = x < _SWITCH
+    series = _near(order, jnp.where(near, x, 0))
+    return jnp.where(near, series, _far(order, jnp.where(near, _SWITCH, x)))
+
+
+def _with_parity(order: int, t: Array, value: Array) -> Array:
+    return jnp.where(t < 0, -value, value) if order % 2 else value
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def log_sinhc(t: Array, order: int = 0) -> Array:
+    """The order-th derivative of ℓ(t) = log(sinh t / t)."""
+    x = jnp.abs(t)
+    if order > 0:
+        return _with_parity(order, t, _derivative(order, x))
+    near = x < _SWITCH
+    far = jnp.where(near, _SWITCH, x)
+    far_value = far + jnp.log((1 - jnp.exp(-2 * far)) / (2 * far))
+    return jnp.where(near, _near(0, jnp.where(near, x, 0)), far_value)
+
+
+@log_sinhc.defjvp
+def _log_sinhc_jvp(order, primals, tangents):
+    (t,), (dt,) = primals, tangents
+    return log_sinhc(t, order), log_sinhc(t, order + 1) * dt
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def log_sinhc_ratio(t: Array, num_levels: int, order: int = 0) -> Array:
+    """The order-th derivative in t of ℓ(Kx) − ℓ(x), x = t/(K−1).
+
+    This is the log of the average of e^{rt} over K evenly spaced points of [−1, 1]. Both ℓ carry a
+    term −log x that cancels in the difference, so for x ≥ 1 it is left out by hand: what remains
+    is |t| − log K + log((1−q^K)/(1−q)), exact in the tail. Below, ℓ(Kx) exceeds ℓ(x) by a factor
+    of about K² ≥ 4 and the plain difference is safe.
+    """
+    u = jnp.abs(t)
+    x, error = quotient_and_error(u, num_levels - 1)
+    y = u + x  # K x
+    close = x < _SWITCH
+    x_near, x_far = jnp.where(close, x, 0), jnp.where(close, _SWITCH, x)
+    q_x = exp_minus(2 * x_far, 2 * error)
+    q_y = jnp.exp(-2 * y)
+    if order == 0:
+        return _ratio_value(num_levels, u, y, close, _near(0, x_near), q_x, q_y)
+    scale_y, scale_x = (num_levels / (num_levels - 1)) ** order, 1 / (num_levels - 1) ** order
+    plain = scale_y * _derivative(order, y) - scale_x * _near(order, x_near)
+    # q_y is a rounding-level correction where x ≥ 1 and K is not small, so y may stay rounded.
+    tail = scale_y * _tail(order, jnp.where(close, 0, q_y)) - scale_x * _tail(order, q_x)
+    if order == 1:
+        tail = 1 + tail
+    return _with_parity(order, t, jnp.where(close, plain, tail))
+
+
+def _ratio_value(num_levels, u, y, close, near_x, q_x, q_y):
+    """ℓ(y) − ℓ(x) with a single logarithm, whichever branch is taken."""
+    series = y < _SWITCH
+    y_far = jnp.where(series, _SWITCH, y)
+    denominator = jnp.where(close, 2 * y_far, num_levels * (1 - q_x))
+    logarithm = jnp.log((1 - jnp.where(series, 0.5, q_y)) / denominator)
+    leading = jnp.where(close, y, u)
+    value = leading + logarithm
+    value = jnp.where(series, _near(0, jnp.where(series, y, 0)), value)
+    return jnp.where(close, value - near_x, value)
+
+
+@log_sinhc_ratio.defjvp
+def _log_sinhc_ratio_jvp(num_levels, order, primals, tangents):
+    (t,), (dt,) = primals, tangents
+    value = log_sinhc_ratio(t, num_levels, order)
+    return value, log_sinhc_ratio(t, num_levels, order + 1) * dt

@@ -1,0 +1,181 @@
+"""What every root law has, all of it derived from the cumulant-generating function Φ."""
+
+import abc
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import ArrayLike, Float, PRNGKeyArray
+
+from .._arrays import floating
+
+_MAX_ROOT_STEPS = 200
+
+
+class AbstractRootLaw(eqx.Module):
+    """A symmetric law of comparisons between equally good alternatives.
+
+    A law of your own needs `cgf` alone, written with `jax.numpy` and elementwise in `t`: scores,
+    derivatives and `inverse_mean` follow from it. Define the other methods that raise here where
+    you want them too, and pass an instance to [`gbt_jax.laws.check`][] once.
+
+    Every method is elementwise, broadcasts, and works in the dtype of its first argument.
+    """
+
+    @abc.abstractmethod
+    def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
+        """Φ(t) = log E_f[exp(t r)]: zero at 0, even, smooth and strictly convex."""
+
+    def mean(self, t: ArrayLike) -> Float[Array, "..."]:
+        """E[r | t] = Φ'(t): the expected comparison at score difference t."""
+        return _derivative(self.cgf, floating(t))
+
+    def variance(self, t: ArrayLike) -> Float[Array, "..."]:
+        """Var[r | t] = Φ''(t), positive, with correct digits in the tails."""
+        return _derivative(self.mean, floating(t))
+
+    def log_prob(self, value: ArrayLike, t: ArrayLike) -> Float[Array, "..."]:
+        """log p(value | t) = log f(value) + value·t − Φ(t); −inf outside the support.
+
+        A density for continuous laws, a probability for discrete ones.
+        """
+        value = floating(value)
+        t = floating(t).astype(value.dtype)
+        # value·t is kept finite where the mass is zero anyway: −inf + inf would be NaN.
+        inside = self.in_support(value)
+        tilt = jnp.where(inside, value, 0) * t - self.cgf(t)
+        return jnp.where(inside, self.log_root(value) + tilt, -jnp.inf)
+
+    def log_root(self, value: ArrayLike) -> Float[Array, "..."]:
+        """log f(value): the root law itself, before any tilting; −inf outside the support."""
+        raise NotImplementedError(self._lacks("log_root", "log_prob"))
+
+    def sample(
+        self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
+    ) -> Float[Array, "..."]:
+        """Exact draws from p(· | t), of shape `shape + t.shape`."""
+        raise NotImplementedError(self._lacks("sample", "sample"))
+
+    def inverse_mean(self, m: ArrayLike) -> Float[Array, "..."]:
+        """The score difference t at which the expected comparison is m: Φ'(t) = m.
+
+        ±inf at the ends of the support, NaN beyond them. Differentiable in m and in the law's
+        parameters, to any order.
+        """
+        m = floating(m)
+        edge = jnp.asarray(self.max_value, m.dtype)
+        inside = jnp.abs(m) < edge
+        target = jnp.where(inside, m, 0)
+        root = lax.custom_root(
+            lambda t: self.mean(t) - target,
+            jnp.zeros_like(target),
+            lambda _, start: self._solve_mean(target, start),
+            lambda tangent_map, y: y / tangent_map(jnp.ones_like(y)),
+        )
+        outside = jnp.where(jnp.abs(m) == edge, jnp.copysign(jnp.inf, m), jnp.nan)
+        return jnp.where(inside, root, outside)
+
+    @property
+    def max_value(self) -> ArrayLike:
+        """sup of the support: no comparison exceeds it. inf unless a law says otherwise."""
+        return np.inf
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether the support is a set of separate points."""
+        return False
+
+    def in_support(self, value: ArrayLike) -> Array:
+        """Whether a comparison can take this value."""
+        value = floating(value)
+        return jnp.isfinite(value) & (jnp.abs(value) <= jnp.asarray(self.max_value, value.dtype))
+
+    def step_up(self, value: ArrayLike) -> Float[Array, "..."]:
+        """Distance to the next value of the support above; inf where there is none."""
+        raise TypeError(self._continuous())
+
+    def step_down(self, value: ArrayLike) -> Float[Array, "..."]:
+        """Distance to the next value of the support below; inf where there is none."""
+        raise TypeError(self._continuous())
+
+    def atoms(self) -> tuple[Array, Array] | None:
+        """(values, log-probabilities) of a law with finitely many values, else None."""
+        return None
+
+    def _solve_mean(self, target: Array, start: Array) -> Array:
+        """Newton's method on Φ'(t) = |m| inside a bracket, bisecting or doubling when it stalls."""
+        goal = jnp.abs(target)
+        eps = jnp.finfo(goal.dtype).eps
+
+        def is_open(state):
+            step, _, _, _, moved, count = state
+            return (count < _MAX_ROOT_STEPS) & jnp.any(jnp.abs(moved) > eps * jnp.abs(step))
+
+        def advance(state):
+            t, low, high, earlier_move, last_move, count = state
+            mean, variance = self.mean(t), self.variance(t)
+            low = jnp.where(mean <= goal, t, low)
+            high = jnp.where(mean >= goal, t, high)
+            newton = t - (mean - goal) / variance
+            # Accept Newton while it stays inside and its moves shrink; the first try is free.
+            shrinking = jnp.abs(newton - t) <= 0.5 * jnp.abs(earlier_move)
+            inside = (newton > low) & (newton < high) & (shrinking | jnp.isinf(high))
+            fallback = jnp.where(jnp.isinf(high), 2 * t + 1, 0.5 * low + 0.5 * high)
+            following = jnp.where(inside, newton, fallback)
+            following = jnp.where(mean == goal, t, following)
+            return following, low, high, last_move, following - t, count + 1
+
+        first = goal / self.variance(start)
+        infinite = jnp.full_like(goal, jnp.inf)
+        state = (first, jnp.zeros_like(goal), infinite, infinite, infinite, 0)
+        root = lax.while_loop(is_open, advance, state)[0]
+        return jnp.where(target < 0, -root, root)
+
+    def _lacks(self, method: str, wanted: str) -> str:
+        name = type(self).__name__
+        return f"{name} has no {wanted}, because it defines no `{method}`: add it to the class"
+
+    def _continuous(self) -> str:
+        return f"{type(self).__name__} has no steps: between any two of its values lies another"
+
+
+def _derivative(function: Callable[[Array], Array], t: Array) -> Array:
+    """Derivative of an elementwise function, at every entry of t at once."""
+    return jax.jvp(function, (t,), (jnp.ones_like(t),))[1]
+
+
+def check(law: AbstractRootLaw) -> None:
+    """Refuse a law that is not the root law of a generalized Bradley-Terry model.
+
+    Evaluates Φ at ± powers of two and raises `ValueError` with the reason unless Φ(0) = 0, Φ is
+    even, finite until it overflows (all exponential moments exist) and convex. Laplace, Student
+    and Cauchy laws fail here: their exponential moments are infinite beyond some t, or everywhere.
+    """
+    name = type(law).__name__
+    if not isinstance(law, AbstractRootLaw):
+        raise TypeError(f"a root law must subclass AbstractRootLaw, and {name} does not")
+    t = 2.0 ** np.arange(-4, 11)
+    at_zero = float(law.cgf(0.0))
+    if not abs(at_zero) <= 1e-6:
+        raise ValueError(f"{name} is not normalised: cgf(0) is {at_zero}, and must be 0")
+    up, down = np.asarray(law.cgf(t), float), np.asarray(law.cgf(-t), float)
+    for i in range(len(t)):
+        if not (np.isfinite(up[i]) and np.isfinite(down[i])):
+            if i > 0 and up[i - 1] > 1e6:  # finite, but beyond the largest float
+                break
+            raise ValueError(
+                f"{name} lacks exponential moments: E[exp(t r)] is not finite at t = ±{t[i]:g}. "
+                "A root law needs all of them (Laplace, Student and Cauchy laws have not)"
+            )
+        if abs(up[i] - down[i]) > 1e-4 * abs(up[i]):
+            raise ValueError(
+                f"{name} is not symmetric: cgf({t[i]:g}) is {up[i]:g}, cgf({-t[i]:g}) is {down[i]:g}"
+            )
+    variance = np.asarray(law.variance(t), float)
+    bad = np.flatnonzero(~(variance >= 0) & np.isfinite(up) & (up < 1e6))
+    if bad.size or not float(law.variance(0.0)) > 0:
+        where = t[bad[0]] if bad.size else 0.0
+        raise ValueError(f"{name} is not convex: its variance (cgf'') is not positive at {where:g}")

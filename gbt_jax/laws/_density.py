@@ -1,0 +1,200 @@
+"""Any continuous law on a bounded interval, from its log-density, by quadrature.
+
+Double-exponential (tanh-sinh) quadrature on [0, R], half of the symmetric support: with
+x = R/(1 + e^{−π sinh s}) the trapezoidal rule in s converges exponentially for densities that are
+smooth inside, whatever happens at 0 and R, and its nodes crowd towards R geometrically, which is
+what exp(r t) with t of a million needs. The result is a measure with finitely many points, whose
+cumulants `_tilting` computes stably.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import ArrayLike, Float, PRNGKeyArray
+
+from .._arrays import floating, is_concrete, positive
+from ._base import AbstractRootLaw
+from ._tilting import SymmetricMeasure, cumulant
+
+_MIN_LEVEL, _MAX_LEVEL = 3, 8
+_LAST_EXPONENT = 60.0  # nodes reach within e^{−60} of the ends
+
+
+@functools.cache
+def _nodes(level: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(x, 1−x, weight) of double-exponential quadrature on [0, 1], step 2^{−level}."""
+    step = 2.0**-level
+    last = np.arcsinh(_LAST_EXPONENT / np.pi)
+    s = step * np.arange(-int(last / step), int(last / step) + 1)
+    exponent = np.pi * np.sinh(s)
+    x, gap = 1 / (1 + np.exp(-exponent)), 1 / (1 + np.exp(exponent))
+    return x, gap, step * np.pi * np.cosh(s) * x * gap
+
+
+def interval_nodes(level: int) -> tuple[Array, Array]:
+    """Nodes in [0, 1] and the logarithms of their weights."""
+    x, _, weight = _nodes(level)
+    return jnp.asarray(x), jnp.log(jnp.asarray(weight))
+
+
+@final
+class Density(AbstractRootLaw):
+    """The law with density proportional to exp(log_density(r)) on [−max_value, max_value].
+
+    `log_density` is elementwise, written with `jax.numpy`, even, and smooth inside the interval
+    but for the point 0; it need not be normalised. It may be an Equinox module, whose arrays are
+    then parameters of the law. The number of quadrature nodes is chosen when the law is made, by
+    doubling until mean and variance agree at tilts from 0 to 1e6; a density for which they do
+    not is refused. `num_nodes_log2` fixes the choice, for use under tracing.
+    """
+
+    log_density: Callable[[Array], Array]
+    max_value: Array  # pyright: ignore[reportIncompatibleMethodOverride]
+    num_nodes_log2: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        log_density: Callable[[Array], Array],
+        max_value: ArrayLike = 1.0,
+        *,
+        num_nodes_log2: int | None = None,
+    ):
+        if is_concrete(max_value) and np.isposinf(np.asarray(max_value)):
+            raise ValueError(
+                "max_value must be finite: the tails of a law on the whole line decide whether "
+                "its exponential moments exist (a Laplace or Student law has not all of them, "
+                "and is no root law), and a quadrature cannot see them"
+            )
+        self.log_density = log_density
+        self.max_value = positive("max_value", max_value)
+        if num_nodes_log2 is None:
+            num_nodes_log2 = _choose_level(log_density, self.max_value)
+        self.num_nodes_log2 = num_nodes_log2
+
+    def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
+        """log ∫ exp(r t) f(r) dr."""
+        t = floating(t)
+        measure, _ = _measure(self.log_density, self.max_value, self.num_nodes_log2)
+        return cumulant(t, measure.astype(t.dtype))
+
+    def log_root(self, value: ArrayLike) -> Float[Array, "..."]:
+        """log_density(value), normalised."""
+        value = floating(value)
+        _, log_mass = _measure(self.log_density, self.max_value, self.num_nodes_log2)
+        inside = self.in_support(value)
+        log_density = self.log_density(jnp.where(inside, value, 0))
+        return jnp.where(inside, log_density - log_mass.astype(value.dtype), -jnp.inf)
+
+    def sample(
+        self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
+    ) -> Float[Array, "..."]:
+        """Draws by inversion: a cell of the quadrature, then its distribution function inside."""
+        t = floating(t)
+        cell_key, inside_key = jax.random.split(key)
+        edges = jnp.asarray(_cell_edges(), t.dtype)
+        low, high = edges[:-1], edges[1:]
+        mass = functools.partial(self._log_mass, t[..., None])
+        full_shape = (*shape, *t.shape)
+        cell = jax.random.categorical(cell_key, mass(low, high), shape=full_shape)
+        low, high = low[cell], high[cell]
+        share = jnp.log(jax.random.uniform(inside_key, full_shape, t.dtype))
+        goal = share + self._log_mass(t, low, high)
+
+        def halve(_, bracket):
+            left, right = bracket
+            middle = 0.5 * (left + right)
+            below = self._log_mass(t, low, middle) < goal
+            return jnp.where(below, middle, left), jnp.where(below, right, middle)
+
+        steps = jnp.finfo(t.dtype).nmant
+        left, _ = jax.lax.fori_loop(0, steps, halve, (low, high))
+        return _position(left)[0] * self.max_value.astype(t.dtype)
+
+    def _log_mass(self, t: Array, low: Array, high: Array) -> Array:
+        """log ∫ of f(r) e^{rt} between two positions in the quadrature's variable."""
+        node, weight = np.polynomial.legendre.leggauss(10)
+        node, weight = jnp.asarray(node, t.dtype), jnp.asarray(weight, t.dtype)
+        s = (0.5 * (high + low))[..., None] + (0.5 * (high - low))[..., None] * node
+        fraction, log_slope = _position(s)
+        r = fraction * self.max_value.astype(t.dtype)
+        terms = self.log_density(r) + r * t[..., None] + log_slope + jnp.log(weight)
+        width = jnp.where(high > low, high - low, jnp.finfo(t.dtype).tiny)
+        return jax.nn.logsumexp(terms, axis=-1) + jnp.log(width)
+
+
+def _cell_edges() -> np.ndarray:
+    """Edges of cells for sampling: r/R = ±1/(1+e^{−π sinh(|s|−3)}) is hit by s in [−6, 6]."""
+    return np.linspace(-6, 6, 97)
+
+
+def _position(s: Array) -> tuple[Array, Array]:
+    """r/R in (−1, 1) at position s, and the logarithm of its slope (up to a constant)."""
+    half = jnp.abs(s) - 3
+    exponent = np.pi * jnp.sinh(half)
+    fraction = jax.nn.sigmoid(exponent)
+    log_slope = (
+        jnp.log(jnp.cosh(half)) + jax.nn.log_sigmoid(exponent) + jax.nn.log_sigmoid(-exponent)
+    )
+    return jnp.sign(s) * fraction, log_slope
+
+
+def _measure(log_density, max_value: Array, level: int) -> tuple[SymmetricMeasure, Array]:
+    """The quadrature's measure on [0, R], normalised, and the log of the whole mass on [−R, R]."""
+    x, gap, weight = (jnp.asarray(part, max_value.dtype) for part in _nodes(level))
+    log_terms = log_density(x * max_value) + jnp.log(weight)
+    log_half_mass = jax.nn.logsumexp(log_terms)
+    gap = gap * max_value
+    measure = SymmetricMeasure(
+        x * max_value, gap, jnp.zeros_like(gap), jnp.exp(log_terms - log_half_mass)
+    )
+    return measure, log_half_mass + jnp.log(2 * max_value)
+
+
+def _choose_level(log_density, max_value: Array) -> int:
+    """The smallest level at which doubling the nodes changes nothing, or an error."""
+    if not is_concrete(log_density, max_value):
+        raise ValueError("num_nodes_log2 must be given where a Density is made under tracing")
+    _check_log_density(log_density, max_value)
+    eps = float(jnp.finfo(max_value.dtype).eps)
+    tilts = jnp.asarray([0, 1e-2, 1, 10, 100, 1e3, 1e4, 1e6], max_value.dtype) / max_value
+    previous, change = None, np.inf
+    for level in range(_MIN_LEVEL, _MAX_LEVEL + 1):
+        measure, log_mass = _measure(log_density, max_value, level)
+        mean, variance = (np.asarray(cumulant(tilts, measure, order)) for order in (1, 2))
+        current = np.concatenate([mean[1:], variance])
+        if previous is not None:
+            change = np.max(np.abs(current / previous - 1))
+            # Convergence is exponential: after a change of √ε the next level is exact, but a
+            # threshold near ε also catches the slow convergence of a density that is not smooth.
+            if change < 1e3 * eps:
+                return level
+        previous = current
+    raise ValueError(
+        f"the quadrature of log_density has not converged: doubling {2**_MAX_LEVEL} nodes per unit "
+        f"still changes mean or variance by {change:.1e} of itself. The density is not smooth "
+        "inside (0, max_value), or far narrower than the interval; use Finite for a law with jumps"
+    )
+
+
+def _check_log_density(log_density, max_value: Array) -> None:
+    r = max_value * jnp.linspace(0, 1, 33)[:-1]
+    up, down = np.asarray(log_density(r)), np.asarray(log_density(-r))
+    if up.shape != r.shape:
+        raise ValueError(f"log_density must be elementwise: {r.shape} in gave {up.shape} out")
+    for position, value in zip(np.asarray(r), up, strict=True):
+        if np.isnan(value) or value == np.inf:
+            raise ValueError(f"log_density({position:g}) is {value}: not a density")
+    if not np.allclose(up, down, rtol=1e-4, atol=1e-4):
+        worst = int(np.nanargmax(np.abs(up - down)))
+        raise ValueError(
+            f"the law is not symmetric: log_density({r[worst]:g}) is {up[worst]:g}, "
+            f"log_density({-r[worst]:g}) is {down[worst]:g}"
+        )
+    if not np.isfinite(up).any():
+        raise ValueError("log_density is −inf everywhere: it cannot be normalised")
