@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.custom_derivatives import SymbolicZero
 
 from ._exact import exp_minus, quotient_and_error
 
@@ -37,18 +38,19 @@ def tanh(t: Array) -> Array:
     return _tanh_ratio(t, 1)
 
 
-def _decay(t: Array, divisor: int) -> tuple[Array, Array, Array]:
-    """x = |t|/divisor, q = exp(−2x) and 1 − q, each to the last digits however large x is."""
-    x, error = quotient_and_error(jnp.abs(t), divisor)
+def _decay(t: Array, divisor: int) -> tuple[Array, Array]:
+    """x = |t|/divisor and exp(−x), to the last digits however large x is."""
     if divisor == 1:
-        error = jnp.zeros_like(x)
-    return x, exp_minus(2 * x, 2 * error), -jnp.expm1(-2 * x)
+        return jnp.abs(t), jnp.exp(-jnp.abs(t))
+    x, error = quotient_and_error(jnp.abs(t), divisor)
+    return x, exp_minus(x, error)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def log_cosh_ratio(t: Array, divisor: int) -> Array:
     """log cosh(t/n) for an integer n, as accurate as if t/n were not rounded."""
-    x, q, one_minus_q = _decay(t, divisor)
+    x, root = _decay(t, divisor)
+    q, one_minus_q = root * root, -jnp.expm1(-2 * x)
     # Below 1: cosh² = 1 + sinh² and sinh² x = (1−q)²/(4q), all terms positive.
     # Above:   cosh x = e^x (1 + q)/2.
     near = x < 1
@@ -58,14 +60,16 @@ def log_cosh_ratio(t: Array, divisor: int) -> Array:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _tanh_ratio(t: Array, divisor: int) -> Array:
-    _, q, one_minus_q = _decay(t, divisor)
-    return _odd(t, one_minus_q / (1 + q))
+    x, root = _decay(t, divisor)
+    return _odd(t, -jnp.expm1(-2 * x) / (1 + root * root))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _sech2_ratio(t: Array, divisor: int) -> Array:
-    _, q, _ = _decay(t, divisor)
-    return 4 * q / ((1 + q) * (1 + q))
+    # (2/(e^x + e^{−x}))²: the square underflows only where sech² itself does.
+    _, root = _decay(t, divisor)
+    sech = 2 * root / (1 + root * root)
+    return sech * sech
 
 
 @log_cosh_ratio.defjvp
@@ -87,31 +91,50 @@ def _sech2_jvp(divisor, primals, tangents):
     return value, -2 / divisor * _tanh_ratio(t, divisor) * value * dt
 
 
+# The amplitude is multiplied in between the two factors of e^u = (e^{u/2})², so that
+# amplitude·cosh t overflows only where the product does.
+
+
 @jax.custom_jvp
-def sinh(t: Array) -> Array:
-    """sinh t, accurate up to overflow (exp(t + log ½) is not: t + log ½ is rounded)."""
+def sinh(t: Array, amplitude: Array) -> Array:
+    """amplitude·sinh t, accurate up to overflow (exp(t + log ½) is not: t + log ½ is rounded)."""
     u = jnp.abs(t)
     growth = jnp.expm1(jnp.minimum(u, 1))
-    near = 0.5 * (growth + growth / (1 + growth))
-    root = jnp.exp(0.5 * u)  # e^u = root², whose half does not overflow before sinh does
-    far = (0.5 * root) * root - 0.5 / root / root
+    near = amplitude * (0.5 * (growth + growth / (1 + growth)))
+    root = jnp.exp(0.5 * u)
+    far = (0.5 * amplitude * root) * root - (0.5 * amplitude / root) / root
     return _odd(t, jnp.where(u < 1, near, far))
 
 
 @jax.custom_jvp
-def cosh(t: Array) -> Array:
-    """cosh t, accurate up to overflow."""
+def cosh(t: Array, amplitude: Array) -> Array:
+    """amplitude·cosh t, accurate up to overflow."""
     root = jnp.exp(0.5 * jnp.abs(t))
-    return (0.5 * root) * root + 0.5 / root / root
+    return (0.5 * amplitude * root) * root + (0.5 * amplitude / root) / root
 
 
 @jax.custom_jvp
-def cosh_minus_one(t: Array) -> Array:
-    """cosh t − 1 = 2 sinh²(t/2), accurate near 0 and up to overflow."""
-    half = sinh(0.5 * t)
-    return 2 * half * half
+def cosh_minus_one(t: Array, amplitude: Array) -> Array:
+    """amplitude·(cosh t − 1) = 2·amplitude·sinh²(t/2), accurate near 0 and up to overflow."""
+    half = sinh(0.5 * t, jnp.ones_like(t))
+    return (2 * amplitude * half) * half
 
 
-sinh.defjvps(lambda dt, _, t: cosh(t) * dt)
-cosh.defjvps(lambda dt, _, t: sinh(t) * dt)
-cosh_minus_one.defjvps(lambda dt, _, t: sinh(t) * dt)
+def _define_rule(function, derivative) -> None:
+    """d[a F(t)] = a F'(t) dt + F(t) da; only the part that is asked for, as the other may be inf."""
+
+    @functools.partial(function.defjvp, symbolic_zeros=True)
+    def _(primals, tangents):
+        (t, amplitude), (dt, damplitude) = primals, tangents
+        value = function(t, amplitude)
+        tangent = jnp.zeros_like(value)
+        if not isinstance(dt, SymbolicZero):
+            tangent = tangent + derivative(t, amplitude) * dt
+        if not isinstance(damplitude, SymbolicZero):
+            tangent = tangent + function(t, jnp.ones_like(amplitude)) * damplitude
+        return value, tangent
+
+
+_define_rule(sinh, cosh)
+_define_rule(cosh, sinh)
+_define_rule(cosh_minus_one, sinh)

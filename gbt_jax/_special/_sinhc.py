@@ -38,15 +38,25 @@ def _bernoulli(count: int) -> list[Fraction]:
 
 
 @functools.cache
-def _series_coefficients(order: int, num_terms: int) -> tuple[int, list[float]]:
-    """(lowest power, coefficients by steps of x²) of the order-th derivative of ℓ."""
+def _series_coefficients(order: int, num_terms: int, num_levels: int | None) -> list[float]:
+    """Coefficients, by steps of x² from the lowest power, of the order-th derivative in x of ℓ(x).
+
+    With `num_levels`, those of ℓ(Kx/(K−1)) − ℓ(x/(K−1)).
+    """
     bernoulli = _bernoulli(2 * num_terms + order + 3)
-    first = max(1, (order + 1) // 2)  # the first k with 2k ≥ order
+    first = _first_term(order)
     coefficients = []
     for k in range(first, first + num_terms):
         c_k = Fraction(4**k, 2 * k * math.factorial(2 * k)) * bernoulli[2 * k]
+        if num_levels is not None:
+            c_k *= Fraction(num_levels ** (2 * k) - 1, (num_levels - 1) ** (2 * k))
         coefficients.append(float(c_k * math.perm(2 * k, order)))
-    return 2 * first - order, coefficients
+    return coefficients
+
+
+def _first_term(order: int) -> int:
+    """The first k ≥ 1 whose power x^{2k} survives `order` differentiations."""
+    return max(1, (order + 1) // 2)
 
 
 @functools.cache
@@ -68,24 +78,30 @@ def _horner(coefficients: list[float], x: Array) -> Array:
     return value
 
 
-def _near(order: int, x: Array) -> Array:
-    """ℓ⁽ⁿ⁾ on [0, 1) by its power series."""
-    digits = -math.log(float(jnp.finfo(x.dtype).eps)) / -math.log(_SERIES_RATIO)
-    lowest_power, coefficients = _series_coefficients(order, math.ceil(digits) + 2 + order)
-    return _horner(coefficients, x * x) * x**lowest_power
+def _near(order: int, x: Array, num_levels: int | None = None) -> Array:
+    """ℓ⁽ⁿ⁾ on [0, 1) by its power series; with `num_levels`, the series of the difference."""
+    digits = math.log(float(jnp.finfo(x.dtype).eps)) / math.log(_SERIES_RATIO)
+    coefficients = _series_coefficients(order, math.ceil(digits) + 2 + order, num_levels)
+    return _horner(coefficients, x * x) * x ** (2 * _first_term(order) - order)
 
 
-def _tail(order: int, q: Array) -> Array:
-    """P_n(q/(1−q)): the exponentially small part of ℓ⁽ⁿ⁾, n ≥ 1."""
-    return _horner(_tail_polynomial(order), q / (1 - q))
+def _tail(order: int, root: Array, scale: float = 1.0) -> Array:
+    """scale·P_n(q/(1−q)), q = root²: the exponentially small part of ℓ⁽ⁿ⁾, n ≥ 1.
+
+    q is never formed alone: it would underflow before the result does.
+    """
+    _, lowest, *higher = _tail_polynomial(order)
+    one_minus_q = 1 - root * root
+    polynomial = _horner([lowest, *higher], (root * root) / one_minus_q)
+    return (scale * polynomial * root) * root / one_minus_q
 
 
 def _far(order: int, x: Array) -> Array:
     """ℓ⁽ⁿ⁾ on [1, ∞), n ≥ 1."""
     if order == 1:
-        return 1 - 1 / x + _tail(1, jnp.exp(-2 * x))
+        return 1 - 1 / x + _tail(1, jnp.exp(-x))
     power = (-1) ** order * math.factorial(order - 1) * (1 / x) ** order
-    return power + _tail(order, jnp.exp(-2 * x))
+    return power + _tail(order, jnp.exp(-x))
 
 
 def _derivative(order: int, x: Array) -> Array:
@@ -124,36 +140,30 @@ def log_sinhc_ratio(t: Array, num_levels: int, order: int = 0) -> Array:
     This is the log of the average of e^{rt} over K evenly spaced points of [−1, 1]. Both ℓ carry a
     term −log x that cancels in the difference, so for x ≥ 1 it is left out by hand: what remains
     is |t| − log K + log((1−q^K)/(1−q)), exact in the tail. Below, ℓ(Kx) exceeds ℓ(x) by a factor
-    of about K² ≥ 4 and the plain difference is safe.
+    of about K² ≥ 4 and the plain difference is safe; for Kx < 1 the two series are one.
     """
     u = jnp.abs(t)
     x, error = quotient_and_error(u, num_levels - 1)
     y = u + x  # K x
-    close = x < _SWITCH
-    x_near, x_far = jnp.where(close, x, 0), jnp.where(close, _SWITCH, x)
-    q_x = exp_minus(2 * x_far, 2 * error)
-    q_y = jnp.exp(-2 * y)
+    small, close = y < _SWITCH, x < _SWITCH
+    y_far, x_far = jnp.where(small, _SWITCH, y), jnp.where(close, _SWITCH, x)
+    root_x, root_y = exp_minus(x_far, error), jnp.exp(-y_far)
+    series = _near(order, jnp.where(small, u, 0), num_levels)
+    near_x = _near(order, jnp.where(close, x, 0))
     if order == 0:
-        return _ratio_value(num_levels, u, y, close, _near(0, x_near), q_x, q_y)
+        # One logarithm serves both of the other branches.
+        denominator = jnp.where(close, 2 * y_far, num_levels * (1 - root_x * root_x))
+        logarithm = jnp.log((1 - root_y * root_y) / denominator)
+        value = jnp.where(close, y - near_x, u) + logarithm
+        return jnp.where(small, series, value)
     scale_y, scale_x = (num_levels / (num_levels - 1)) ** order, 1 / (num_levels - 1) ** order
-    plain = scale_y * _derivative(order, y) - scale_x * _near(order, x_near)
-    # q_y is a rounding-level correction where x ≥ 1 and K is not small, so y may stay rounded.
-    tail = scale_y * _tail(order, jnp.where(close, 0, q_y)) - scale_x * _tail(order, q_x)
+    plain = scale_y * _far(order, y_far) - scale_x * near_x
+    # e^{−2y} is a rounding-level correction where x ≥ 1 and K is not small, so y may stay rounded.
+    tail = _tail(order, root_y, scale_y) - _tail(order, root_x, scale_x)
     if order == 1:
         tail = 1 + tail
-    return _with_parity(order, t, jnp.where(close, plain, tail))
-
-
-def _ratio_value(num_levels, u, y, close, near_x, q_x, q_y):
-    """ℓ(y) − ℓ(x) with a single logarithm, whichever branch is taken."""
-    series = y < _SWITCH
-    y_far = jnp.where(series, _SWITCH, y)
-    denominator = jnp.where(close, 2 * y_far, num_levels * (1 - q_x))
-    logarithm = jnp.log((1 - jnp.where(series, 0.5, q_y)) / denominator)
-    leading = jnp.where(close, y, u)
-    value = leading + logarithm
-    value = jnp.where(series, _near(0, jnp.where(series, y, 0)), value)
-    return jnp.where(close, value - near_x, value)
+    value = jnp.where(small, series, jnp.where(close, plain, tail))
+    return _with_parity(order, t, value)
 
 
 @log_sinhc_ratio.defjvp

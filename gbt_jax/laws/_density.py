@@ -165,7 +165,7 @@ def _choose_level(log_density, max_value: Array) -> int:
     tilts = jnp.asarray([0, 1e-2, 1, 10, 100, 1e3, 1e4, 1e6], max_value.dtype) / max_value
     previous, change = None, np.inf
     for level in range(_MIN_LEVEL, _MAX_LEVEL + 1):
-        measure, log_mass = _measure(log_density, max_value, level)
+        measure, _ = _measure(log_density, max_value, level)
         mean, variance = (np.asarray(cumulant(tilts, measure, order)) for order in (1, 2))
         current = np.concatenate([mean[1:], variance])
         if previous is not None:

@@ -87,14 +87,23 @@ class _Masses(NamedTuple):
 
 
 def _masses(u: Array, measure: SymmetricMeasure) -> _Masses:
-    exponent, error = product_and_error(
-        u, jnp.broadcast_to(measure.gap, u.shape[:-1] + (measure.gap.size,))
-    )
-    up = exp_minus(exponent, error + u * measure.gap_error)
-    twice = 2 * u * measure.magnitude
-    down = up * jnp.exp(-twice)
+    gap = jnp.broadcast_to(measure.gap, (*u.shape[:-1], measure.gap.size))
+    exponent, error = product_and_error(u, gap)
+    root = exp_minus(0.5 * exponent, 0.5 * (error + u * measure.gap_error))
+    up = (root * _headroom(u.dtype)) * root
+    x = u * measure.magnitude
+    fall = jnp.exp(-x)
+    down = (up * fall) * fall
     total = jnp.sum(measure.weight * (up + down), axis=-1)
-    return _Masses(up, down, up * -jnp.expm1(-twice), total)
+    return _Masses(up, down, up * -jnp.expm1(-2 * x), total)
+
+
+def _headroom(dtype) -> float:
+    """A power of two by which all masses are multiplied, about √max.
+
+    It cancels in every ratio, but keeps masses from underflowing that a small total magnifies.
+    """
+    return 2.0 ** (jnp.finfo(dtype).maxexp // 2)
 
 
 def _log_moment(u: Array, measure: SymmetricMeasure) -> Array:
@@ -104,7 +113,8 @@ def _log_moment(u: Array, measure: SymmetricMeasure) -> Array:
     shrink = jnp.expm1(-x)
     excess = jnp.sum(measure.weight * (0.5 * jnp.exp(x) * shrink * shrink), axis=-1)
     u_far = jnp.where(near, 1 / top, u)
-    far = jnp.log(0.5 * _masses(u_far, measure).total) + u_far[..., 0] * top
+    total = _masses(u_far, measure).total / (2 * _headroom(u.dtype))
+    far = jnp.log(total) + u_far[..., 0] * top
     return jnp.where(near[..., 0], jnp.log1p(excess), far)
 
 

@@ -86,7 +86,7 @@ class Skellam(_AbstractIntegerLaw):
     def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
         """λ (cosh t − 1)."""
         t = floating(t)
-        return self.rate.astype(t.dtype) * cosh_minus_one(t)
+        return cosh_minus_one(t, self.rate.astype(t.dtype))
 
     def log_root(self, value: ArrayLike) -> Float[Array, "..."]:
         """log f(k) = −λ + log I_|k|(λ)."""
@@ -122,7 +122,7 @@ class SymmetrizedPoisson(_AbstractIntegerLaw):
         """λ(cosh t − 1) + log cosh(λ sinh t)."""
         t = floating(t)
         rate = self.rate.astype(t.dtype)
-        return rate * cosh_minus_one(t) + log_cosh(rate * sinh(t))
+        return cosh_minus_one(t, rate) + log_cosh(sinh(t, rate))
 
     def log_root(self, value: ArrayLike) -> Float[Array, "..."]:
         """log f(k): e^{−λ} at 0, half of the Poisson mass at ±k."""
@@ -141,7 +141,7 @@ class SymmetrizedPoisson(_AbstractIntegerLaw):
         rate = self.rate.astype(t.dtype)
         sign_key, count_key = jax.random.split(key)
         full_shape = (*shape, *jnp.broadcast_shapes(t.shape, rate.shape))
-        chance = jax.nn.sigmoid(2 * rate * sinh(t))
+        chance = jax.nn.sigmoid(2 * sinh(t, rate))
         sign = jnp.where(jax.random.bernoulli(sign_key, chance, full_shape), 1, -1).astype(t.dtype)
         return sign * _draw_poisson(rate * jnp.exp(sign * t), count_key, ())
 
