@@ -55,7 +55,7 @@ class Density(AbstractRootLaw):
     """
 
     log_density: Callable[[Array], Array]
-    max_value: Array  # pyright: ignore[reportIncompatibleMethodOverride]
+    half_width: Array  # of the support; a field cannot be called max_value, a property of every law
     num_nodes_log2: int = eqx.field(static=True)
 
     def __init__(
@@ -72,21 +72,31 @@ class Density(AbstractRootLaw):
                 "and is no root law), and a quadrature cannot see them"
             )
         self.log_density = log_density
-        self.max_value = positive("max_value", max_value)
+        self.half_width = positive("max_value", max_value)
         if num_nodes_log2 is None:
-            num_nodes_log2 = _choose_level(log_density, self.max_value)
+            num_nodes_log2 = _choose_level(log_density, self.half_width)
         self.num_nodes_log2 = num_nodes_log2
+
+    @property
+    def max_value(self) -> ArrayLike:
+        """The end of the interval, as given."""
+        return self.edge
+
+    @property
+    def max_value(self) -> ArrayLike:
+        """As given."""
+        return self.half_width
 
     def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
         """log ∫ exp(r t) f(r) dr."""
         t = floating(t)
-        measure, _ = _measure(self.log_density, self.max_value, self.num_nodes_log2)
+        measure, _ = _measure(self.log_density, self.half_width, self.num_nodes_log2)
         return cumulant(t, measure.astype(t.dtype))
 
     def log_root(self, value: ArrayLike) -> Float[Array, "..."]:
         """log_density(value), normalised."""
         value = floating(value)
-        _, log_mass = _measure(self.log_density, self.max_value, self.num_nodes_log2)
+        _, log_mass = _measure(self.log_density, self.half_width, self.num_nodes_log2)
         inside = self.in_support(value)
         log_density = self.log_density(jnp.where(inside, value, 0))
         return jnp.where(inside, log_density - log_mass.astype(value.dtype), -jnp.inf)
@@ -114,7 +124,7 @@ class Density(AbstractRootLaw):
 
         steps = jnp.finfo(t.dtype).nmant
         left, _ = jax.lax.fori_loop(0, steps, halve, (low, high))
-        return _position(left)[0] * self.max_value.astype(t.dtype)
+        return _position(left)[0] * self.half_width.astype(t.dtype)
 
     def _log_mass(self, t: Array, low: Array, high: Array) -> Array:
         """log ∫ of f(r) e^{rt} between two positions in the quadrature's variable."""
@@ -122,7 +132,7 @@ class Density(AbstractRootLaw):
         node, weight = jnp.asarray(node, t.dtype), jnp.asarray(weight, t.dtype)
         s = (0.5 * (high + low))[..., None] + (0.5 * (high - low))[..., None] * node
         fraction, log_slope = _position(s)
-        r = fraction * self.max_value.astype(t.dtype)
+        r = fraction * self.half_width.astype(t.dtype)
         terms = self.log_density(r) + r * t[..., None] + log_slope + jnp.log(weight)
         width = jnp.where(high > low, high - low, jnp.finfo(t.dtype).tiny)
         return jax.nn.logsumexp(terms, axis=-1) + jnp.log(width)
@@ -144,52 +154,71 @@ def _position(s: Array) -> tuple[Array, Array]:
     return jnp.sign(s) * fraction, log_slope
 
 
-def _measure(log_density, max_value: Array, level: int) -> tuple[SymmetricMeasure, Array]:
+def _measure(log_density, half_width: Array, level: int) -> tuple[SymmetricMeasure, Array]:
     """The quadrature's measure on [0, R], normalised, and the log of the whole mass on [−R, R]."""
-    x, gap, weight = (jnp.asarray(part, max_value.dtype) for part in _nodes(level))
-    log_terms = log_density(x * max_value) + jnp.log(weight)
+    x, gap, weight = (jnp.asarray(part, half_width.dtype) for part in _nodes(level))
+    gap = gap * half_width
+    # The density is asked strictly inside, where its logarithm and its derivatives are finite,
+    # and corrected to first order for the rounding of the node: where it vanishes, like R − r
+    # say, a node at R(1 − 10⁻⁶) that is merely rounded would cost six digits.
+    r = jnp.minimum(x * half_width, jnp.nextafter(half_width, jnp.zeros_like(half_width)))
+    rounding = jax.lax.stop_gradient(jnp.where(x > 0.5, (half_width - r) - gap, 0))
+    log_values, correction = jax.jvp(log_density, (r,), (rounding,))
+    log_terms = log_values + correction + jnp.log(weight)
     log_half_mass = jax.nn.logsumexp(log_terms)
-    gap = gap * max_value
-    measure = SymmetricMeasure(
-        x * max_value, gap, jnp.zeros_like(gap), jnp.exp(log_terms - log_half_mass)
-    )
-    return measure, log_half_mass + jnp.log(2 * max_value)
+    measure = SymmetricMeasure(r, gap, jnp.zeros_like(gap), jnp.exp(log_terms - log_half_mass))
+    return measure, log_half_mass + jnp.log(2 * half_width)
 
 
-def _choose_level(log_density, max_value: Array) -> int:
+def _choose_level(log_density, half_width: Array) -> int:
     """The smallest level at which doubling the nodes changes nothing, or an error."""
-    if not is_concrete(log_density, max_value):
+    if not is_concrete(log_density, half_width):
         raise ValueError("num_nodes_log2 must be given where a Density is made under tracing")
-    _check_log_density(log_density, max_value)
-    eps = float(jnp.finfo(max_value.dtype).eps)
-    tilts = jnp.asarray([0, 1e-2, 1, 10, 100, 1e3, 1e4, 1e6], max_value.dtype) / max_value
-    previous, change = None, np.inf
-    for level in range(_MIN_LEVEL, _MAX_LEVEL + 1):
-        measure, _ = _measure(log_density, max_value, level)
-        mean, variance = (np.asarray(cumulant(tilts, measure, order)) for order in (1, 2))
-        current = np.concatenate([mean[1:], variance])
-        if previous is not None:
-            change = np.max(np.abs(current / previous - 1))
-            # Convergence is exponential: after a change of √ε the next level is exact, but a
-            # threshold near ε also catches the slow convergence of a density that is not smooth.
-            if change < 1e3 * eps:
-                return level
-        previous = current
+    _check_log_density(log_density, half_width)
+    tilts = np.asarray([0, 1e-2, 1, 10, 100, 1e3, 1e4, 1e6])
+    scaled_tilts = jnp.asarray(tilts, half_width.dtype) / half_width
+    finest, _ = _measure(log_density, half_width, _MAX_LEVEL)
+    # Every level's nodes are among the finest: all levels are one batch of weights.
+    levels = np.arange(_MIN_LEVEL, _MAX_LEVEL + 1)
+    index = np.arange(finest.weight.size) - finest.weight.size // 2
+    chosen = index % 2 ** (_MAX_LEVEL - levels[:, None]) == 0
+    weights = jnp.where(chosen, finest.weight, 0)
+    weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
+
+    def mean_and_variance(weight):
+        measure = finest._replace(weight=weight)
+        return cumulant(scaled_tilts, measure, 1)[1:], cumulant(scaled_tilts, measure, 2)
+
+    moments = np.concatenate(jax.vmap(mean_and_variance)(weights), axis=-1)
+    changes = np.abs(moments[1:] / moments[:-1] - 1)
+    # Convergence is exponential: after a change of √ε the next level is exact, but a threshold
+    # near ε also catches the slow convergence of a density that is not smooth. A tilt of τ weighs
+    # values within R/τ of the end, where the rounding of r leaves log_density an error of ε τ.
+    eps = float(jnp.finfo(half_width.dtype).eps)
+    converged = np.all(changes < eps * (1e3 + np.concatenate([tilts[1:], tilts])), axis=-1)
+    if converged.any():
+        return int(levels[1 + np.argmax(converged)])
     raise ValueError(
         f"the quadrature of log_density has not converged: doubling {2**_MAX_LEVEL} nodes per unit "
-        f"still changes mean or variance by {change:.1e} of itself. The density is not smooth "
-        "inside (0, max_value), or far narrower than the interval; use Finite for a law with jumps"
+        f"still changes mean or variance by {changes[-1].max():.1e} of itself. The density is not "
+        "smooth inside (0, max_value), or far narrower than the interval; use Finite for a law "
+        "with jumps"
     )
 
 
-def _check_log_density(log_density, max_value: Array) -> None:
-    r = max_value * jnp.linspace(0, 1, 33)[:-1]
+def _check_log_density(log_density, half_width: Array) -> None:
+    r = half_width * jnp.linspace(0, 1, 33, dtype=half_width.dtype)[:-1]
     up, down = np.asarray(log_density(r)), np.asarray(log_density(-r))
     if up.shape != r.shape:
         raise ValueError(f"log_density must be elementwise: {r.shape} in gave {up.shape} out")
     for position, value in zip(np.asarray(r), up, strict=True):
         if np.isnan(value) or value == np.inf:
             raise ValueError(f"log_density({position:g}) is {value}: not a density")
+    if np.isposinf(np.asarray(log_density(half_width))):
+        raise ValueError(
+            f"log_density is infinite at the end of the support, {half_width:g}: the mass between "
+            "there and the last number below cannot be seen. Beta has such laws, to full accuracy"
+        )
     if not np.allclose(up, down, rtol=1e-4, atol=1e-4):
         worst = int(np.nanargmax(np.abs(up - down)))
         raise ValueError(

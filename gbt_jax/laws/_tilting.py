@@ -155,11 +155,9 @@ def _split_odd_power(power: int, x: Array, mean: Array, masses: _Masses) -> Arra
     (x−m)^k = A + B with A odd and B even in x, so the sum is (up−down) A + (up+down) B, and both
     up − down and B are of the order of t.
     """
-    odd_part, even_part = jnp.zeros_like(masses.up), jnp.zeros_like(masses.up)
+    terms = jnp.zeros_like(masses.up)
     for j in range(power + 1):
-        term = math.comb(power, j) * x ** (power - j) * mean**j
-        if j % 2:
-            even_part -= term
-        else:
-            odd_part += term
-    return masses.difference * odd_part + (masses.up + masses.down) * even_part
+        mass = masses.up + masses.down if j % 2 else masses.difference
+        # The mass, a large number, comes before the power of the mean, which may be 1e-300.
+        terms += (-1) ** j * math.comb(power, j) * (x ** (power - j) * mass) * mean**j
+    return terms

@@ -1,0 +1,15 @@
+"""Settings of every test, and nothing else. They stand before the first import of JAX."""
+
+import os
+
+# Eight simulated devices, so that sharded code is tested on any machine.
+_flags = os.environ.get("XLA_FLAGS", "")
+if "xla_force_host_platform_device_count" not in _flags:
+    os.environ["XLA_FLAGS"] = f"{_flags} --xla_force_host_platform_device_count=8".strip()
+
+import jax  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+# jax_numpy_rank_promotion stays at "allow": `shape + t.shape` draws and sums over a law's values
+# broadcast trailing dimensions on purpose, everywhere.
