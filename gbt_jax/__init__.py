@@ -2,6 +2,19 @@
 
 import importlib.metadata as _metadata
 
+from . import datasets as datasets
 from . import laws as laws
+from ._comparisons import Comparisons as Comparisons
+from ._fit import RESULTS as RESULTS
+from ._fit import Fit as Fit
+from ._fit import FitError as FitError
+from ._fit import fit as fit
+from ._fit import map_scores as map_scores
+from ._model import Model as Model
+from ._objective import negative_log_posterior as negative_log_posterior
+from ._solvers import LBFGS as LBFGS
+from ._solvers import AbstractSolver as AbstractSolver
+from ._solvers import NewtonCG as NewtonCG
+from ._solvers import NewtonCholesky as NewtonCholesky
 
 __version__ = _metadata.version("gbt-jax")

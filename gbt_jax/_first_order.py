@@ -1,0 +1,67 @@
+"""L-BFGS, from optax: the first-order alternative to Newton's method.
+
+Scores are measured in units of 1/√(diagonal of the Hessian at the start), which takes out most of
+what makes comparison graphs badly conditioned.
+"""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+from ._newton import Problem, Solution
+
+_NOISE_FACTOR = 2.0
+_STALL_FACTOR = 1e3
+_STALL_STEPS = 30
+
+
+def minimise(
+    problem: Problem,
+    start: Array,
+    *,
+    is_close: Callable[[Array, Array], Array],
+    max_steps: int,
+    memory_size: int,
+) -> Solution:
+    """Minimise from `start` until `is_close(x, gradient norm)`, or rounding, ends it."""
+    first = problem.evaluate(start)
+    unit = lax.rsqrt(jnp.where(first.diagonal > 0, first.diagonal, 1))
+    optimiser = optax.lbfgs(memory_size=memory_size)
+
+    def loss(z: Array) -> Array:
+        return problem.evaluate(start + unit * z).loss
+
+    def is_done(state) -> Array:
+        z, point, _, _, stalled, _ = state
+        norm = jnp.linalg.norm(point.gradient)
+        at_rounding = point.size <= _NOISE_FACTOR * point.noise
+        near = point.size <= _STALL_FACTOR * point.noise
+        return at_rounding | is_close(start + unit * z, norm) | ((stalled >= _STALL_STEPS) & near)
+
+    def is_open(state):
+        _, point, _, _, _, steps = state
+        return ~is_done(state) & (steps < max_steps) & jnp.all(jnp.isfinite(point.gradient))
+
+    def advance(state):
+        z, point, memory, smallest, stalled, steps = state
+        updates, memory = optimiser.update(
+            unit * point.gradient,
+            memory,
+            z,
+            value=point.loss,
+            grad=unit * point.gradient,
+            value_fn=loss,
+        )
+        z = z + updates
+        point = problem.evaluate(start + unit * z)
+        stalled = jnp.where(point.size < 0.9 * smallest, 0, stalled + 1)
+        return z, point, memory, jnp.minimum(point.size, smallest), stalled, steps + 1
+
+    zero = jnp.zeros_like(start)
+    none = jnp.zeros((), jnp.int32)
+    state = (zero, first, optimiser.init(zero), first.size, none, none)
+    final = lax.while_loop(is_open, advance, state)
+    z, point, _, _, _, steps = final
+    return Solution(start + unit * z, point, is_done(final), steps, steps)

@@ -1,0 +1,298 @@
+"""`fit`: the unique maximum a posteriori, how close it is, and a function to differentiate."""
+
+import enum
+import functools
+from typing import NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import ArrayLike, Float
+
+from . import _graph
+from ._arrays import floating, is_concrete
+from ._comparisons import Comparisons
+from ._implicit import implicit_minimiser
+from ._model import Model
+from ._newton import Problem
+from ._objective import (
+    dense_hessian,
+    evaluate,
+    gradient,
+    hessian_product,
+)
+from ._solvers import AbstractSolver, NewtonCG, NewtonCholesky
+
+_DENSE_ITEMS = 48  # up to here a dense factorisation is faster than conjugate gradients
+_MAX_STEPS = 256
+
+
+class RESULTS(enum.Enum):
+    """How a fit ended; the value is what a batch of fits reports per user."""
+
+    successful = 0
+    max_steps_reached = 1
+    non_finite = 2
+    no_finite_optimum = 3
+
+    @property
+    def message(self) -> str:
+        """What it means and what to do."""
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    RESULTS.successful: "the optimum was found to rounding",
+    RESULTS.max_steps_reached: (
+        "the iterations ended before the optimum was reached: raise max_steps, loosen rtol or "
+        "atol, or give the scores a prior (a finite prior_std)"
+    ),
+    RESULTS.non_finite: (
+        "the loss is not finite at the starting point: look for extreme values, weights or "
+        "initial scores, or compute in float64"
+    ),
+    RESULTS.no_finite_optimum: (
+        "without a prior these data have no finite optimum: give a finite prior_std, or leave "
+        "out the items that only win or only lose"
+    ),
+}
+
+
+class FitError(RuntimeError):
+    """A fit failed; `fit` holds what was found, with its `result`."""
+
+    def __init__(self, message: str, fit: "Fit"):
+        super().__init__(message)
+        self.fit = fit
+
+
+class Stats(NamedTuple):
+    """The work that a fit took."""
+
+    newton_steps: Array
+    cg_steps: Array
+
+
+@final
+class Fit(eqx.Module):
+    """Scores, and what is known about them.
+
+    - `scores`: θ*, one per item; a higher score is better.
+    - `error_bound`: σ²‖∇L‖ ≥ ‖scores − θ*‖₂, certified by strong convexity; inf without a prior.
+    - `gradient_norm`: ‖∇L‖₂ at the scores.
+    - `stats`: the numbers of Newton and conjugate-gradient steps.
+    - `model`, `comparisons`: what was fitted.
+    """
+
+    scores: Float[Array, " items"]
+    error_bound: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+    result_code: Array
+    stats: Stats
+    model: Model
+    comparisons: Comparisons
+
+    @property
+    def result(self) -> RESULTS:
+        """How the fit ended."""
+        return RESULTS(int(self.result_code))
+
+
+def fit(
+    model: Model,
+    comparisons: Comparisons,
+    *,
+    solver: AbstractSolver | None = None,
+    initial: ArrayLike | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = _MAX_STEPS,
+    throw: bool = True,
+) -> Fit:
+    """The maximum a posteriori scores: argmin L(θ).
+
+    **Arguments:**
+
+    - `solver`: `NewtonCG()`, `NewtonCholesky()` or `LBFGS()`; chosen by size by default.
+    - `initial`: scores to start from, used if they are better than the prior mean.
+    - `rtol`, `atol`: stop when the error bound σ²‖∇L‖ is below atol + rtol‖θ‖. By default the
+      iterations go on until rounding ends them.
+    - `max_steps`: how many Newton steps at most.
+    - `throw`: raise `FitError` on failure; otherwise see `Fit.result`.
+
+    Without comparisons the scores are the prior mean. A value outside the law's support is an
+    error that names the row.
+    """
+    solver = _default_solver(comparisons) if solver is None else solver
+    dtype = comparisons.value.dtype
+    _check(model, comparisons)
+    start = None if initial is None else _initial(initial, comparisons, dtype)
+    tolerances = jnp.asarray([rtol or 0, atol or 0], dtype)
+    unbounded = _unbounded(model, comparisons)
+    if unbounded.size:
+        result = _without_optimum(model, comparisons)
+    else:
+        result = _fit(model, comparisons, solver, start, tolerances, max_steps)
+    if throw and result.result is not RESULTS.successful:
+        raise FitError(_explain(result, unbounded), result)
+    return result
+
+
+def map_scores(
+    model: Model,
+    comparisons: Comparisons,
+    *,
+    solver: AbstractSolver | None = None,
+    initial: ArrayLike | None = None,
+    max_steps: int = _MAX_STEPS,
+) -> Float[Array, " items"]:
+    """The maximum a posteriori scores as a function for JAX: jit, vmap and differentiate it.
+
+    Derivatives of any order, forward and reverse, with respect to values, weights, prior mean,
+    prior std and every parameter of the law, by the implicit function theorem. The optimum does
+    not depend on `initial`: derivatives with respect to it are zero. Where the optimum is not
+    found, scores and derivatives are NaN.
+    """
+    solver = _default_solver(comparisons) if solver is None else solver
+    dtype = comparisons.value.dtype
+    start = None if initial is None else jax.lax.stop_gradient(floating(initial).astype(dtype))
+
+    def solve(parameters: tuple[Model, Comparisons]) -> Array:
+        outcome = _solve(*parameters, solver, start, jnp.zeros(2, dtype), max_steps)
+        return jnp.where(outcome.converged, outcome.x, jnp.nan)
+
+    def hessian(parameters: tuple[Model, Comparisons], scores: Array):
+        problem = _problem(*parameters)
+        point = problem.evaluate(scores)
+        product = functools.partial(problem.product, point.curvature)
+        return product, functools.partial(solver.solve_linear, problem, point)
+
+    minimiser = implicit_minimiser(solve, lambda p, x: gradient(*p, x), hessian)
+    return _graph.centred(model, comparisons, minimiser((model, comparisons)))
+
+
+def _default_solver(comparisons: Comparisons) -> AbstractSolver:
+    return NewtonCholesky() if comparisons.num_items <= _DENSE_ITEMS else NewtonCG()
+
+
+def _problem(model: Model, comparisons: Comparisons) -> Problem:
+    return Problem(
+        functools.partial(evaluate, model, comparisons),
+        functools.partial(hessian_product, model, comparisons),
+        functools.partial(dense_hessian, model, comparisons),
+    )
+
+
+def _solve(model, comparisons, solver, initial, tolerances, max_steps):
+    """The solver's outcome from the better of the prior mean and the initial scores."""
+    dtype = comparisons.value.dtype
+    mean, precision = model.prior(comparisons.num_items, dtype)
+    convexity = jnp.min(precision, initial=jnp.inf)
+    problem = _problem(model, comparisons)
+    start = jnp.where(precision > 0, mean, 0)
+    if initial is not None:
+        better = problem.evaluate(initial).loss < problem.evaluate(start).loss
+        start = jnp.where(better, initial, start)
+
+    def is_close(x: Array, norm: Array) -> Array:
+        rtol, atol = tolerances
+        allowed = atol + rtol * jnp.linalg.norm(x)
+        return (allowed > 0) & (norm <= allowed * convexity)
+
+    return solver.minimise(problem, start, is_close=is_close, max_steps=max_steps)
+
+
+@eqx.filter_jit
+def _fit(model, comparisons, solver, initial, tolerances, max_steps) -> Fit:
+    outcome = _solve(model, comparisons, solver, initial, tolerances, max_steps)
+    _, precision = model.prior(comparisons.num_items, outcome.x.dtype)
+    norm = jnp.linalg.norm(outcome.point.gradient)
+    finite = jnp.isfinite(norm) & jnp.isfinite(outcome.point.loss)
+    code = jnp.where(outcome.converged, RESULTS.successful.value, RESULTS.max_steps_reached.value)
+    code = jnp.where(finite, code, RESULTS.non_finite.value)
+    return Fit(
+        scores=_graph.centred(model, comparisons, outcome.x),
+        error_bound=norm / jnp.min(precision, initial=jnp.inf),
+        gradient_norm=norm,
+        result_code=code,
+        stats=Stats(outcome.newton_steps, outcome.inner_steps),
+        model=model,
+        comparisons=comparisons,
+    )
+
+
+def _without_optimum(model: Model, comparisons: Comparisons) -> Fit:
+    dtype = comparisons.value.dtype
+    nan, zero = jnp.asarray(jnp.nan, dtype), jnp.zeros((), jnp.int32)
+    return Fit(
+        scores=jnp.full(comparisons.num_items, nan),
+        error_bound=jnp.asarray(jnp.inf, dtype),
+        gradient_norm=nan,
+        result_code=jnp.asarray(RESULTS.no_finite_optimum.value, jnp.int32),
+        stats=Stats(zero, zero),
+        model=model,
+        comparisons=comparisons,
+    )
+
+
+def _unbounded(model: Model, comparisons: Comparisons) -> np.ndarray:
+    if not is_concrete(model, comparisons):
+        return np.zeros(0, int)
+    if np.isfinite(model.prior_std).all() or np.isposinf(model.law.max_value):
+        return np.zeros(0, int)
+    return _graph.unbounded_items(model, comparisons)
+
+
+def _explain(result: Fit, unbounded: np.ndarray) -> str:
+    message = result.result.message
+    if unbounded.size:
+        shown = ", ".join(str(item) for item in unbounded[:10])
+        more = f" and {unbounded.size - 10} more" if unbounded.size > 10 else ""
+        message += f". Items with no bound above: {shown}{more}"
+    return message
+
+
+def _initial(initial: ArrayLike, comparisons: Comparisons, dtype) -> Array:
+    start = floating(initial).astype(dtype)
+    if start.shape != (comparisons.num_items,):
+        raise ValueError(
+            f"initial must hold one score per item, {comparisons.num_items}, not {start.shape}"
+        )
+    if is_concrete(start) and not np.isfinite(start).all():
+        item = int(np.flatnonzero(~np.isfinite(start))[0])
+        raise ValueError(f"initial[{item}] is {start[item]}: scores must be finite")
+    return start
+
+
+def _check(model: Model, comparisons: Comparisons) -> None:
+    """Refuse priors of a wrong length and values outside the law's support, naming the row."""
+    if not isinstance(model, Model):
+        raise TypeError(f"fit takes a Model first, not {type(model).__name__}")
+    if not isinstance(comparisons, Comparisons):
+        raise TypeError(f"fit takes Comparisons second, not {type(comparisons).__name__}")
+    for name in ("prior_std", "prior_mean"):
+        shape = getattr(model, name).shape
+        if shape not in ((), (comparisons.num_items,)):
+            raise ValueError(
+                f"{name} must be one number or one per item ({comparisons.num_items}), and has "
+                f"shape {shape}"
+            )
+    if not is_concrete(model, comparisons):
+        return
+    value = comparisons.value
+    if comparisons.is_merged:
+        inside = np.abs(value) <= float(model.law.max_value) * (1 + 1e-6)
+    else:
+        inside = np.asarray(model.law.in_support(value))
+    bad = np.flatnonzero(~inside & np.asarray(comparisons.weight > 0))
+    if bad.size:
+        row = int(bad[0])
+        law = type(model.law).__name__
+        raise ValueError(
+            f"value[{row}] is {value[row]:g} (item {comparisons.a[row]} against "
+            f"{comparisons.b[row]}), which {law} cannot produce: its values lie in "
+            f"[−{float(model.law.max_value):g}, {float(model.law.max_value):g}]"
+            + (", on a grid: see its `nearest`" if model.law.is_discrete else "")
+        )

@@ -1,0 +1,95 @@
+"""The comparison graph: its connected components, and whether an optimum exists without a prior."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jax import Array, lax
+from scipy.sparse.csgraph import connected_components
+
+from ._comparisons import Comparisons
+from ._model import Model
+
+
+def component_labels(comparisons: Comparisons) -> Array:
+    """For each item the smallest item that comparisons connect it with; works under tracing.
+
+    Labels hook onto smaller labels of neighbours and shortcut through labels of labels, so the
+    number of rounds grows with the logarithm of the longest path.
+    """
+    items = jnp.arange(comparisons.num_items, dtype=jnp.int32)
+    joined = comparisons.weight > 0
+    a = jnp.where(joined, comparisons.a, comparisons.b)
+    ends = jnp.concatenate([a, comparisons.b])
+    others = jnp.concatenate([comparisons.b, a])
+
+    def advance(state):
+        labels, _ = state
+        grand = labels[labels]
+        offered = grand[others]
+        updated = labels.at[labels[ends]].min(offered).at[ends].min(offered)
+        updated = jnp.minimum(updated, grand)
+        return updated, jnp.any(updated != labels)
+
+    return lax.while_loop(lambda state: state[1], advance, (items, jnp.asarray(True)))[0]
+
+
+def centred(model: Model, comparisons: Comparisons, scores: Array) -> Array:
+    """Scores shifted, component by component, to where their common level must be.
+
+    Comparisons say nothing about the level of a connected component, so at the optimum the prior
+    alone decides it: Σ (θ − μ)/σ² = 0 over the component. With a weak prior rounding leaves the
+    level undetermined, and this puts it right; with no prior at all it is a choice, the zero mean.
+    A prior that is not weak compared with the comparisons needs no correction.
+    """
+    mean, precision = model.prior(comparisons.num_items, scores.dtype)
+
+    def shift(scores: Array) -> Array:
+        labels = component_labels(comparisons)
+        columns = jnp.stack(
+            [precision, precision * (scores - mean), jnp.ones_like(scores), scores], axis=-1
+        )
+        totals = jax.ops.segment_sum(columns, labels, comparisons.num_items)
+        held = totals[:, 0] > 0
+        level = jnp.where(held, totals[:, 1], totals[:, 3])
+        level = level / jnp.where(held, totals[:, 0], jnp.maximum(totals[:, 2], 1))
+        return scores - level[labels]
+
+    heaviest = jnp.max(comparisons.weight.astype(scores.dtype), initial=0)
+    weak = jnp.finfo(scores.dtype).eps ** 0.5 * heaviest
+    return lax.cond(jnp.any(precision <= weak), shift, lambda scores: scores, scores)
+
+
+def unbounded_items(model: Model, comparisons: Comparisons) -> np.ndarray:
+    """Items whose scores would grow without bound: no finite optimum exists if there are any.
+
+    Moving a group of items up together lowers the loss forever exactly when every comparison
+    between the group and the rest says the most a comparison can say, r = r_max, in favour of the
+    group, and no prior holds the group. Draw an arrow from the loser to the winner of such
+    comparisons, arrows both ways for all others and between all items that have a prior: then an
+    optimum exists if and only if each connected component is strongly connected (Ford's condition
+    for the Bradley-Terry model). What is returned are the items of those components that no arrow
+    leaves: the ones at the top.
+    """
+    n = comparisons.num_items
+    values, weights = np.asarray(comparisons.value), np.asarray(comparisons.weight)
+    top = float(model.law.max_value) * (1 - 64 * np.finfo(values.dtype).eps)
+    a, b = np.asarray(comparisons.a), np.asarray(comparisons.b)
+    a_not_crushed = (weights > 0) & (values > -top)  # something holds a up: an arrow b → a
+    b_not_crushed = (weights > 0) & (values < top)
+    _, precision = model.prior(n, comparisons.value.dtype)
+    held = np.flatnonzero(np.asarray(precision) > 0)
+    ground = np.full(held.size, n)
+    tails = np.concatenate([b[a_not_crushed], a[b_not_crushed], held, ground])
+    heads = np.concatenate([a[a_not_crushed], b[b_not_crushed], ground, held])
+    arrows = scipy.sparse.coo_matrix((np.ones(tails.size), (tails, heads)), (n + 1, n + 1)).tocsr()
+    _, weak = connected_components(arrows, directed=True, connection="weak")
+    num_strong, strong = connected_components(arrows, directed=True, connection="strong")
+    pieces = np.bincount(np.unique(np.stack([weak, strong]), axis=1)[0], minlength=weak.max() + 1)
+    if (pieces <= 1).all():
+        return np.zeros(0, int)
+    leaves = np.zeros(num_strong, bool)
+    crossing = strong[tails] != strong[heads]
+    leaves[strong[tails[crossing]]] = True
+    broken = pieces[weak] > 1
+    return np.flatnonzero((broken & ~leaves[strong])[:n])

@@ -1,0 +1,111 @@
+"""The solvers that `fit` can use, as values: which method, with which settings."""
+
+import abc
+from collections.abc import Callable
+from typing import final
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+
+from . import _first_order, _newton
+from ._newton import Point, Problem, Solution
+
+
+class AbstractSolver(eqx.Module):
+    """A way to minimise the loss. All of them find the same, unique optimum."""
+
+    @abc.abstractmethod
+    def minimise(
+        self,
+        problem: Problem,
+        start: Array,
+        *,
+        is_close: Callable[[Array, Array], Array],
+        max_steps: int,
+    ) -> Solution:
+        """Minimise from `start`."""
+
+    @abc.abstractmethod
+    def solve_linear(self, problem: Problem, point: Point, rhs: Array) -> Array:
+        """Solve ∇²L x = rhs at an evaluated point to rounding, for derivatives of the optimum."""
+
+
+@final
+class NewtonCG(AbstractSolver):
+    """Newton's method with conjugate gradients: memory and time linear in the comparisons."""
+
+    max_inner_steps: int = eqx.field(static=True, default=100_000)
+
+    def minimise(
+        self,
+        problem: Problem,
+        start: Array,
+        *,
+        is_close: Callable[[Array, Array], Array],
+        max_steps: int,
+    ) -> Solution:
+        """Minimise from `start`."""
+        direction = _newton.cg_direction(self.max_inner_steps)
+        return _newton.minimise(problem, start, direction, is_close=is_close, max_steps=max_steps)
+
+    def solve_linear(self, problem: Problem, point: Point, rhs: Array) -> Array:
+        """Solve ∇²L x = rhs by conjugate gradients."""
+        x, _ = _newton.conjugate_gradients(
+            lambda v: problem.product(point.curvature, v),
+            rhs,
+            point.diagonal,
+            tolerance=0.5 * float(jnp.finfo(rhs.dtype).eps),
+            max_steps=self.max_inner_steps,
+        )
+        return x
+
+
+@final
+class NewtonCholesky(AbstractSolver):
+    """Newton's method with dense factorisations: for few items, whatever their graph."""
+
+    def minimise(
+        self,
+        problem: Problem,
+        start: Array,
+        *,
+        is_close: Callable[[Array, Array], Array],
+        max_steps: int,
+    ) -> Solution:
+        """Minimise from `start`."""
+        return _newton.minimise(
+            problem, start, _newton.cholesky_direction, is_close=is_close, max_steps=max_steps
+        )
+
+    def solve_linear(self, problem: Problem, point: Point, rhs: Array) -> Array:
+        """Solve ∇²L x = rhs by a Cholesky factorisation."""
+        return _newton.cholesky_solve(problem.dense(point.curvature), rhs)
+
+
+@final
+class LBFGS(AbstractSolver):
+    """L-BFGS from optax: gradients only. Slower, and an independent check of the others."""
+
+    memory_size: int = eqx.field(static=True, default=20)
+
+    def minimise(
+        self,
+        problem: Problem,
+        start: Array,
+        *,
+        is_close: Callable[[Array, Array], Array],
+        max_steps: int,
+    ) -> Solution:
+        """Minimise from `start`."""
+        return _first_order.minimise(
+            problem,
+            start,
+            is_close=is_close,
+            max_steps=100 * max_steps,
+            memory_size=self.memory_size,
+        )
+
+    def solve_linear(self, problem: Problem, point: Point, rhs: Array) -> Array:
+        """Solve ∇²L x = rhs by conjugate gradients."""
+        return NewtonCG().solve_linear(problem, point, rhs)
