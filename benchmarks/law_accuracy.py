@@ -152,7 +152,7 @@ def reference_in(dtype: type, reference: tuple[str, tuple]) -> tuple[str, tuple]
         return float(dtype(value)) if isinstance(value, float) else value
 
     name, parameters = reference
-    return name, rounded(parameters)
+    return name, tuple(rounded(value) for value in parameters)
 
 
 def law_errors(case: Case, dtype: type) -> list[tuple[float, float]]:

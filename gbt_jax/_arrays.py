@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jaxtyping import ArrayLike
 
 
 def is_concrete(*values: object) -> bool:
     """Whether every array in the given pytrees is known now, not traced by a transformation."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
 def floating(value: ArrayLike) -> Array:

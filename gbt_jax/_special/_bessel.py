@@ -132,7 +132,7 @@ def _log_leading(u: Array, nu: Array, s: Array) -> Array:
     """Everything of Φ but the expansion in 1/S.
 
     Φ = log Γ(ν+1) + ν log 2 + S − ν log(S+ν) − ½ log(2πS) + …, where for large ν the log Γ is
-    replaced by Stirling's series and its large parts are cancelled by hand, with d = S−ν = t²/(S+ν).
+    replaced by Stirling's series and its large parts are cancelled by hand: d = S−ν = t²/(S+ν).
     """
     large = nu > 10
     nu_large = jnp.where(large, nu, 10)

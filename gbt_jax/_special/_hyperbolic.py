@@ -121,7 +121,7 @@ def cosh_minus_one(t: Array, amplitude: Array) -> Array:
 
 
 def _define_rule(function, derivative) -> None:
-    """d[a F(t)] = a F'(t) dt + F(t) da; only the part that is asked for, as the other may be inf."""
+    """d[a F(t)] = a F'(t) dt + F(t) da; only the part asked for, as the other may be inf."""
 
     @functools.partial(function.defjvp, symbolic_zeros=True)
     def _(primals, tangents):

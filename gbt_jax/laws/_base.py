@@ -172,7 +172,8 @@ def check(law: AbstractRootLaw) -> None:
             )
         if abs(up[i] - down[i]) > 1e-4 * abs(up[i]):
             raise ValueError(
-                f"{name} is not symmetric: cgf({t[i]:g}) is {up[i]:g}, cgf({-t[i]:g}) is {down[i]:g}"
+                f"{name} is not symmetric: cgf({t[i]:g}) is {up[i]:g}, "
+                f"cgf({-t[i]:g}) is {down[i]:g}"
             )
     variance = np.asarray(law.variance(t), float)
     bad = np.flatnonzero(~(variance >= 0) & np.isfinite(up) & (up < 1e6))

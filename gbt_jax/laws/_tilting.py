@@ -59,7 +59,10 @@ def _cumulant_jvp(order, primals, tangents):
         tangent = tangent + cumulant(t, measure, order + 1) * dt
     if not all(isinstance(d, SymbolicZero) for d in dmeasure):
         directions = SymmetricMeasure(
-            *(jnp.zeros(d.shape, d.dtype) if isinstance(d, SymbolicZero) else d for d in dmeasure)
+            *(
+                jnp.zeros_like(x) if isinstance(dx, SymbolicZero) else dx
+                for x, dx in zip(measure, dmeasure, strict=True)
+            )
         )
         along = functools.partial(_evaluate, t, order=order)
         tangent = tangent + jax.jvp(along, (measure,), (directions,))[1]
