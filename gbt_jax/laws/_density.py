@@ -80,11 +80,6 @@ class Density(AbstractRootLaw):
     @property
     def max_value(self) -> ArrayLike:
         """The end of the interval, as given."""
-        return self.edge
-
-    @property
-    def max_value(self) -> ArrayLike:
-        """As given."""
         return self.half_width
 
     def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
@@ -161,7 +156,8 @@ def _measure(log_density, half_width: Array, level: int) -> tuple[SymmetricMeasu
     # The density is asked strictly inside, where its logarithm and its derivatives are finite,
     # and corrected to first order for the rounding of the node: where it vanishes, like R − r
     # say, a node at R(1 − 10⁻⁶) that is merely rounded would cost six digits.
-    r = jnp.minimum(x * half_width, jnp.nextafter(half_width, jnp.zeros_like(half_width)))
+    last = jax.lax.stop_gradient(half_width)
+    r = jnp.minimum(x * half_width, jnp.nextafter(last, jnp.zeros_like(last)))
     rounding = jax.lax.stop_gradient(jnp.where(x > 0.5, (half_width - r) - gap, 0))
     log_values, correction = jax.jvp(log_density, (r,), (rounding,))
     log_terms = log_values + correction + jnp.log(weight)
