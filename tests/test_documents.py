@@ -1,0 +1,62 @@
+"""Every Python example of the documents runs, and so does the script the README starts with."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+
+
+def python_blocks(text: str) -> str:
+    """The ```python blocks of a document as one program, all other lines left empty.
+
+    Lines keep their numbers, so that a traceback points into the document.
+    """
+    program, inside = [], False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            inside = line == "```python"
+            program.append("")
+        else:
+            program.append(line if inside else "")
+    return "\n".join(program) + "\n"
+
+
+def run(path: Path) -> subprocess.CompletedProcess:
+    """Run a script as a reader would: a fresh interpreter, nothing configured, warnings shown."""
+    command = [sys.executable, "-W", "error::DeprecationWarning:__main__", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_examples_run(document, tmp_path):
+    script = tmp_path / f"{document.stem}.py"
+    script.write_text(python_blocks(document.read_text(encoding="utf-8")), encoding="utf-8")
+    outcome = run(script)
+    assert outcome.returncode == 0, outcome.stderr
+
+
+def test_readme_has_examples():
+    assert python_blocks((ROOT / "README.md").read_text(encoding="utf-8")).strip()
+
+
+def test_first_command_runs_its_script():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^python3 -m venv .* && \S+/python (\S+\.py)$", readme, re.MULTILINE)
+    assert len(commands) == 1
+    outcome = run(ROOT / commands[0])
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stdout.strip()
+
+
+def test_a_block_that_raises_is_seen(tmp_path):
+    text = "# Title\n\n```python\nx = 1\n```\n\nprose\n\n```python\nassert x == 2, x\n```\n"
+    script = tmp_path / "bad.py"
+    script.write_text(python_blocks(text), encoding="utf-8")
+    outcome = run(script)
+    assert outcome.returncode != 0
+    assert "line 10" in outcome.stderr
