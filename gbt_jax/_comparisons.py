@@ -18,7 +18,8 @@ class Comparisons(eqx.Module):
     Row i says that `a[i]` was compared with `b[i]` with outcome `value[i]`; a positive value says
     that a is better than b. `weight[i]` counts the row that many times: 0 is padding, n is n
     repeats, any non-negative number is allowed. Built from ordinary arrays it checks every row;
-    built under a JAX transformation it is a plain pytree.
+    built under a JAX transformation it is a plain pytree. `is_merged` says that values are
+    averages of repeats, as `merged` makes them.
     """
 
     a: Int[Array, " rows"]
@@ -36,9 +37,10 @@ class Comparisons(eqx.Module):
         weight: ArrayLike | None = None,
         *,
         num_items: int,
+        is_merged: bool = False,
     ):
         self.num_items = whole_number("num_items", num_items, at_least=0)
-        self.is_merged = False
+        self.is_merged = is_merged
         if is_concrete(a, b, value, weight):
             a, b = _indices("a", a, num_items), _indices("b", b, num_items)
             value = _numbers("value", value)
@@ -77,18 +79,18 @@ class Comparisons(eqx.Module):
         pair, row = np.unique(low.astype(np.int64) * self.num_items + high, return_inverse=True)
         total = np.bincount(row, weight[kept], pair.size).astype(value.dtype)
         mean = np.bincount(row, weight[kept] * signed, pair.size).astype(value.dtype) / total
-        result = Comparisons(
+        return Comparisons(
             pair // max(self.num_items, 1),
             pair % max(self.num_items, 1),
             mean,
             total,
             num_items=self.num_items,
+            is_merged=True,
         )
-        return eqx.tree_at(lambda c: c.is_merged, result, True)
 
     def _replace(self, value: ArrayLike, weight: ArrayLike) -> "Comparisons":
-        result = Comparisons(self.a, self.b, value, weight, num_items=self.num_items)
-        return eqx.tree_at(lambda c: c.is_merged, result, self.is_merged)
+        settings = {"num_items": self.num_items, "is_merged": self.is_merged}
+        return Comparisons(self.a, self.b, value, weight, **settings)
 
 
 def _indices(name: str, index: ArrayLike, num_items: int) -> np.ndarray:
