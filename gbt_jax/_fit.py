@@ -16,7 +16,7 @@ from ._arrays import floating, is_concrete
 from ._comparisons import Comparisons
 from ._implicit import implicit_minimiser
 from ._model import Model
-from ._newton import Problem
+from ._newton import Problem, Solution
 from ._objective import (
     dense_hessian,
     evaluate,
@@ -24,6 +24,7 @@ from ._objective import (
     hessian_product,
 )
 from ._solvers import AbstractSolver, NewtonCG, NewtonCholesky
+from .laws import AbstractRootLaw
 
 _DENSE_ITEMS = 48  # up to here a dense factorisation is faster than conjugate gradients
 _MAX_STEPS = 256
@@ -134,7 +135,7 @@ def fit(
     if unbounded.size:
         result = _without_optimum(model, comparisons)
     else:
-        result = _fit(model, comparisons, solver, start, tolerances, max_steps)
+        result = _fit(model, comparisons, start, tolerances, solver=solver, max_steps=max_steps)
     if throw and result.result is not RESULTS.successful:
         raise FitError(_explain(result, unbounded), result)
     return result
@@ -156,21 +157,33 @@ def map_scores(
     found, scores and derivatives are NaN.
     """
     solver = _default_solver(comparisons) if solver is None else solver
-    dtype = comparisons.value.dtype
-    start = None if initial is None else jax.lax.stop_gradient(floating(initial).astype(dtype))
+    start = None
+    if initial is not None:
+        start = jax.lax.stop_gradient(floating(initial).astype(comparisons.value.dtype))
+    return _map_scores(model, comparisons, start, solver=solver, max_steps=max_steps)
 
-    def solve(parameters: tuple[Model, Comparisons]) -> Array:
-        outcome = _solve(*parameters, solver, start, jnp.zeros(2, dtype), max_steps)
+
+@functools.partial(jax.jit, static_argnames=("max_steps", "solver"))
+def _map_scores(model, comparisons, start, *, solver, max_steps) -> Array:
+    def solve(parameters: tuple[Model, Comparisons, Array | None]) -> Array:
+        model, comparisons, start = parameters
+        exact = jnp.zeros(2, comparisons.value.dtype)
+        outcome = _solve(model, comparisons, start, exact, solver, max_steps)
         return jnp.where(outcome.converged, outcome.x, jnp.nan)
 
-    def hessian(parameters: tuple[Model, Comparisons], scores: Array):
-        problem = _problem(*parameters)
+    def slope(parameters, scores: Array) -> Array:
+        model, comparisons, _ = parameters
+        return gradient(model, comparisons, scores)
+
+    def hessian(parameters, scores: Array):
+        model, comparisons, _ = parameters
+        problem = _problem(model, comparisons)
         point = problem.evaluate(scores)
         product = functools.partial(problem.product, point.curvature)
         return product, functools.partial(solver.solve_linear, problem, point)
 
-    minimiser = implicit_minimiser(solve, lambda p, x: gradient(*p, x), hessian)
-    return _graph.centred(model, comparisons, minimiser((model, comparisons)))
+    minimiser = implicit_minimiser(solve, slope, hessian)
+    return _graph.centred(model, comparisons, minimiser((model, comparisons, start)))
 
 
 def _default_solver(comparisons: Comparisons) -> AbstractSolver:
@@ -185,7 +198,7 @@ def _problem(model: Model, comparisons: Comparisons) -> Problem:
     )
 
 
-def _solve(model, comparisons, solver, initial, tolerances, max_steps):
+def _solve(model, comparisons, initial, tolerances, solver, max_steps) -> Solution:
     """The solver's outcome from the better of the prior mean and the initial scores."""
     dtype = comparisons.value.dtype
     mean, precision = model.prior(comparisons.num_items, dtype)
@@ -201,12 +214,14 @@ def _solve(model, comparisons, solver, initial, tolerances, max_steps):
         allowed = atol + rtol * jnp.linalg.norm(x)
         return (allowed > 0) & (norm <= allowed * convexity)
 
-    return solver.minimise(problem, start, is_close=is_close, max_steps=max_steps)
+    solution = solver.minimise(problem, start, is_close=is_close, max_steps=max_steps)
+    runaway = _graph.has_run_away(model, comparisons, solution.point.curvature)
+    return solution._replace(converged=solution.converged & ~runaway)
 
 
-@eqx.filter_jit
-def _fit(model, comparisons, solver, initial, tolerances, max_steps) -> Fit:
-    outcome = _solve(model, comparisons, solver, initial, tolerances, max_steps)
+@functools.partial(jax.jit, static_argnames=("max_steps", "solver"))
+def _fit(model, comparisons, initial, tolerances, *, solver, max_steps) -> Fit:
+    outcome = _solve(model, comparisons, initial, tolerances, solver, max_steps)
     _, precision = model.prior(comparisons.num_items, outcome.x.dtype)
     norm = jnp.linalg.norm(outcome.point.gradient)
     finite = jnp.isfinite(norm) & jnp.isfinite(outcome.point.loss)
@@ -281,14 +296,9 @@ def _check(model: Model, comparisons: Comparisons) -> None:
             )
     if not is_concrete(model, comparisons):
         return
-    value = comparisons.value
-    if comparisons.is_merged:
-        inside = np.abs(value) <= float(model.law.max_value) * (1 + 1e-6)
-    else:
-        inside = np.asarray(model.law.in_support(value))
-    bad = np.flatnonzero(~inside & np.asarray(comparisons.weight > 0))
-    if bad.size:
-        row = int(bad[0])
+    row = int(_first_outside(model.law, comparisons))
+    if row < len(comparisons):
+        value = comparisons.value
         law = type(model.law).__name__
         raise ValueError(
             f"value[{row}] is {value[row]:g} (item {comparisons.a[row]} against "
@@ -296,3 +306,16 @@ def _check(model: Model, comparisons: Comparisons) -> None:
             f"[−{float(model.law.max_value):g}, {float(model.law.max_value):g}]"
             + (", on a grid: see its `nearest`" if model.law.is_discrete else "")
         )
+
+
+@jax.jit
+def _first_outside(law: AbstractRootLaw, comparisons: Comparisons) -> Array:
+    """The first row whose value the law cannot produce; the number of rows if there is none."""
+    value = comparisons.value
+    if comparisons.is_merged:  # averages of values: inside their interval
+        edge = jnp.asarray(law.max_value, value.dtype)
+        inside = jnp.abs(value) <= edge * (1 + 32 * jnp.finfo(value.dtype).eps)
+    else:
+        inside = law.in_support(value)
+    outside = ~inside & (comparisons.weight > 0)
+    return jnp.where(jnp.any(outside), jnp.argmax(outside), value.size)

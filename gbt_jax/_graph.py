@@ -60,6 +60,27 @@ def centred(model: Model, comparisons: Comparisons, scores: Array) -> Array:
     return lax.cond(jnp.any(precision <= weak), shift, lambda scores: scores, scores)
 
 
+def has_run_away(model: Model, comparisons: Comparisons, curvature: Array) -> Array:
+    """Whether scores that no prior holds have grown until comparisons at the edge are saturated.
+
+    Where no finite optimum exists, scores grow until the law's variance vanishes to rounding and
+    the gradient with it. `unbounded_items` knows beforehand; this knows afterwards, under tracing.
+    """
+    _, precision = model.prior(comparisons.num_items, curvature.dtype)
+    free = (precision[comparisons.a] == 0) & (precision[comparisons.b] == 0)
+    eps = jnp.finfo(curvature.dtype).eps
+    largest = model.law.variance(jnp.zeros((), curvature.dtype)) * comparisons.weight
+    flat = (comparisons.weight > 0) & (curvature <= 8 * eps * largest)
+    at_edge = jnp.abs(comparisons.value) >= _edge(model, comparisons)
+    return jnp.any(free & flat & at_edge)
+
+
+def _edge(model: Model, comparisons: Comparisons) -> Array:
+    """Values from here on are the most that a comparison can say."""
+    dtype = comparisons.value.dtype
+    return jnp.asarray(model.law.max_value, dtype) * (1 - 64 * jnp.finfo(dtype).eps)
+
+
 def unbounded_items(model: Model, comparisons: Comparisons) -> np.ndarray:
     """Items whose scores would grow without bound: no finite optimum exists if there are any.
 
@@ -73,7 +94,7 @@ def unbounded_items(model: Model, comparisons: Comparisons) -> np.ndarray:
     """
     n = comparisons.num_items
     values, weights = np.asarray(comparisons.value), np.asarray(comparisons.weight)
-    top = float(model.law.max_value) * (1 - 64 * np.finfo(values.dtype).eps)
+    top = float(_edge(model, comparisons))
     a, b = np.asarray(comparisons.a), np.asarray(comparisons.b)
     a_not_crushed = (weights > 0) & (values > -top)  # something holds a up: an arrow b → a
     b_not_crushed = (weights > 0) & (values < top)

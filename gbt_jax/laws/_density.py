@@ -43,6 +43,15 @@ def interval_nodes(level: int) -> tuple[Array, Array]:
     return jnp.asarray(x), jnp.log(jnp.asarray(weight))
 
 
+class _PlainFunction(eqx.Module):
+    """A function that holds no arrays, as a pytree that jit and vmap accept."""
+
+    function: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __call__(self, r: Array) -> Array:
+        return self.function(r)
+
+
 @final
 class Density(AbstractRootLaw):
     """The law with density proportional to exp(log_density(r)) on [−max_value, max_value].
@@ -71,7 +80,8 @@ class Density(AbstractRootLaw):
                 "its exponential moments exist (a Laplace or Student law has not all of them, "
                 "and is no root law), and a quadrature cannot see them"
             )
-        self.log_density = log_density
+        is_leaf = jax.tree.structure(log_density) == jax.tree.structure(0)
+        self.log_density = _PlainFunction(log_density) if is_leaf else log_density
         self.half_width = positive("max_value", max_value)
         if num_nodes_log2 is None:
             num_nodes_log2 = _choose_level(log_density, self.half_width)
