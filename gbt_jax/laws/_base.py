@@ -79,7 +79,7 @@ class AbstractRootLaw(eqx.Module):
         return jnp.where(inside, root, outside)
 
     @property
-    def max_value(self) -> ArrayLike:
+    def max_value(self) -> Array | float:
         """sup of the support: no comparison exceeds it. inf unless a law says otherwise."""
         return np.inf
 

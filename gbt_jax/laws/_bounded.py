@@ -21,7 +21,7 @@ class Uniform(AbstractRootLaw):
     """
 
     @property
-    def max_value(self) -> ArrayLike:
+    def max_value(self) -> Array | float:
         """1."""
         return 1.0
 
@@ -57,7 +57,7 @@ class Beta(AbstractRootLaw):
         self.beta = positive("beta", beta)
 
     @property
-    def max_value(self) -> ArrayLike:
+    def max_value(self) -> Array | float:
         """1."""
         return 1.0
 

@@ -28,7 +28,7 @@ class Scaled(AbstractRootLaw):
         self.scale = positive("scale", scale)
 
     @property
-    def max_value(self) -> ArrayLike:
+    def max_value(self) -> Array | float:
         """s times the inner law's."""
         return self.scale * jnp.asarray(self.law.max_value, self.scale.dtype)
 
@@ -88,7 +88,7 @@ class Sum(AbstractRootLaw):
     second: AbstractRootLaw
 
     @property
-    def max_value(self) -> ArrayLike:
+    def max_value(self) -> Array | float:
         """The sum of the two."""
         return jnp.asarray(self.first.max_value) + jnp.asarray(self.second.max_value)
 

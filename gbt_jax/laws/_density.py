@@ -88,7 +88,7 @@ class Density(AbstractRootLaw):
         self.num_nodes_log2 = num_nodes_log2
 
     @property
-    def max_value(self) -> ArrayLike:
+    def max_value(self) -> Array | float:
         """The end of the interval, as given."""
         return self.half_width
 

@@ -25,7 +25,7 @@ class AbstractFiniteLaw(AbstractRootLaw):
         """Ascending values of the support and the logarithms of their root probabilities."""
 
     @property
-    def max_value(self) -> ArrayLike:
+    def max_value(self) -> Array | float:
         """The largest value."""
         return self.atoms()[0][-1]
 
