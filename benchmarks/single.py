@@ -1,0 +1,181 @@
+"""One problem at a time: what a fit costs, in gradient evaluations of its loss.
+
+    python benchmarks/single.py [--quick]
+
+prints, for each problem, the time of a fit and of one VJP through it as multiples of one jitted
+gradient evaluation of the same loss (best of several, interleaved, after compilation), how time
+grows with the number of comparisons, the memory a fit needs per comparison, and what compilation
+costs. Ratios come from one run, because machines are noisy. The Tournesol problems are read from
+the shared data beside the repository and left out where there are none.
+"""
+
+import argparse
+import csv
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import gbt_jax as gbt
+from gbt_jax import _fit, laws
+
+TOURNESOL = pathlib.Path(__file__).resolve().parents[2] / "shared/data/tournesol/comparisons.csv"
+
+
+def best_times(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Best time of each function in seconds, the calls interleaved."""
+    for function in functions.values():
+        jax.block_until_ready(function())
+    best = dict.fromkeys(functions, np.inf)
+    for _ in range(repeats):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            jax.block_until_ready(function())
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def simulated(num_items: int, num_rows: int, law: laws.AbstractRootLaw) -> gbt.Comparisons:
+    """Random pairs, standard normal scores, comparisons drawn from the law."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, num_items, num_rows)
+    b = (a + 1 + rng.integers(0, num_items - 1, num_rows)) % num_items
+    scores = rng.normal(size=num_items)
+    value = law.sample(jnp.asarray(scores[a] - scores[b]), key=jax.random.key(0))
+    return gbt.Comparisons(a, b, value, num_items=num_items)
+
+
+def erdos_renyi(num_items: int, chance: float, law: laws.AbstractRootLaw) -> gbt.Comparisons:
+    rng = np.random.default_rng(0)
+    a, b = np.triu_indices(num_items, 1)
+    kept = rng.random(a.size) < chance
+    a, b = a[kept], b[kept]
+    scores = rng.normal(size=num_items)
+    value = law.sample(jnp.asarray(scores[a] - scores[b]), key=jax.random.key(0))
+    return gbt.Comparisons(a, b, value, num_items=num_items)
+
+
+def tournesol() -> list[gbt.Comparisons]:
+    """One problem per user and criterion."""
+    if not TOURNESOL.exists():
+        return []
+    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
+    with open(TOURNESOL, encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            groups.setdefault((row["public_username"], row["criteria"]), []).append(row)
+    problems = []
+    for rows in groups.values():
+        items: dict[str, int] = {}
+        a = [items.setdefault(row["video_a"], len(items)) for row in rows]
+        b = [items.setdefault(row["video_b"], len(items)) for row in rows]
+        value = [-float(row["score"]) / 10 for row in rows]
+        problems.append(gbt.Comparisons(a, b, value, num_items=len(items)))
+    return problems
+
+
+gradient = jax.jit(jax.grad(gbt.negative_log_posterior, argnums=2))
+
+
+@jax.jit
+def vjp(model: gbt.Model, comparisons: gbt.Comparisons, start, cotangent):
+    """Sensitivity of a linear function of the scores to every value, given a solved fit."""
+
+    def scores(value):
+        return gbt.map_scores(model, comparisons.with_values(value), initial=start)
+
+    return jax.vjp(scores, comparisons.value)[1](cotangent)[0]
+
+
+def costs(model: gbt.Model, comparisons: gbt.Comparisons, repeats: int) -> dict[str, float]:
+    fitted = gbt.fit(model, comparisons)
+    cotangent = jnp.ones_like(fitted.scores)
+    times = best_times(
+        {
+            "gradient": lambda: gradient(model, comparisons, fitted.scores),
+            "fit": lambda: gbt.fit(model, comparisons).scores,
+            "fit+vjp": lambda: vjp(model, comparisons, None, cotangent),
+        },
+        repeats,
+    )
+    times["vjp"] = times["fit+vjp"] - times["fit"]
+    return times | {
+        "newton": int(fitted.stats.newton_steps),
+        "cg": int(fitted.stats.cg_steps),
+        "error": float(fitted.error_bound),
+    }
+
+
+def show(name: str, rows: list[dict[str, float]]) -> None:
+    total = {key: sum(row[key] for row in rows) for key in rows[0]}
+    print(
+        f"{name:34} fit {1e3 * total['fit']:9.2f} ms = {total['fit'] / total['gradient']:6.1f} "
+        f"gradients; vjp {total['vjp'] / total['fit']:5.2f} fits; {total['newton']:4.0f} Newton, "
+        f"{total['cg']:5.0f} CG; error bound {max(row['error'] for row in rows):.0e}",
+        flush=True,
+    )
+
+
+def compiled(comparisons: gbt.Comparisons, model: gbt.Model):
+    """The compiled fit, and the seconds that tracing and compiling took."""
+    start = time.perf_counter()
+    solver = gbt.NewtonCG() if comparisons.num_items > 48 else gbt.NewtonCholesky()
+    exact = jnp.zeros(2, comparisons.value.dtype)
+    program = _fit._fit.lower(
+        model, comparisons, None, exact, solver=solver, max_steps=256
+    ).compile()
+    return program, time.perf_counter() - start
+
+
+def show_scaling(sizes: list[int]) -> None:
+    model = gbt.Model(laws.Binary())
+    times, memory = [], []
+    for size in sizes:
+        comparisons = simulated(max(size // 100, 10), size, laws.Binary())
+        program, _ = compiled(comparisons, model)
+        memory.append(program.memory_analysis().temp_size_in_bytes / size)
+        fit = best_times({"fit": lambda c=comparisons: gbt.fit(model, c).scores}, 3)
+        times.append(fit["fit"])
+        print(f"{size:10,} comparisons: {1e3 * times[-1]:9.2f} ms, {memory[-1]:5.0f} bytes each")
+    exponent = np.polyfit(np.log(sizes), np.log(times), 1)[0]
+    print(f"time grows as comparisons^{exponent:.2f}; at most {max(memory):.0f} bytes each")
+
+
+def show_compilation() -> None:
+    """Fits of shapes not seen before, beside a trivial function of the same arguments."""
+    model = gbt.Model(laws.Uniform())
+    for size in (20, 300, 5000):
+        comparisons = simulated(size, 5 * size + 1, laws.Uniform())
+        start = time.perf_counter()
+        jax.jit(lambda m, c: m.prior_std + jnp.sum(c.value)).lower(model, comparisons).compile()
+        trivial = time.perf_counter() - start
+        _, seconds = compiled(comparisons, model)
+        print(f"compiling a fit of {size:5} items: {seconds - trivial:.2f} s beyond a trivial one")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What one fit costs.")
+    parser.add_argument("--quick", action="store_true", help="small problems only")
+    quick = parser.parse_args().quick
+    jax.config.update("jax_enable_x64", True)
+    uniform = gbt.Model(laws.Uniform(), 1.0)
+    show("A=500, p=0.2, Uniform, σ=1", [costs(uniform, erdos_renyi(500, 0.2, laws.Uniform()), 20)])
+    problems = tournesol()
+    if problems:
+        sigma7 = gbt.Model(laws.Uniform(), 7.0)
+        show(
+            f"{len(problems)} Tournesol, σ=7", [costs(sigma7, problem, 10) for problem in problems]
+        )
+    if not quick:
+        binary = gbt.Model(laws.Binary(), 1.0)
+        large = simulated(10_000, 1_000_000, laws.Binary())
+        show("10,000 items, 1,000,000 binary", [costs(binary, large, 5)])
+    show_compilation()
+    show_scaling([10_000, 100_000, 1_000_000] + ([] if quick else [10_000_000]))
+
+
+if __name__ == "__main__":
+    main()

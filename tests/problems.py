@@ -1,0 +1,52 @@
+"""Problems that several test files share."""
+
+import csv
+import pathlib
+
+import numpy as np
+
+import gbt_jax as gbt
+
+DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def random_pairs(num_items: int, num_rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of different items."""
+    rng = np.random.default_rng(seed)
+    a = rng.integers(0, num_items, num_rows)
+    return a, (a + 1 + rng.integers(0, num_items - 1, num_rows)) % num_items
+
+
+def random_comparisons(num_items: int, num_rows: int, seed: int = 0, **options) -> gbt.Comparisons:
+    """Comparisons with uniform values inside (−0.95, 0.95)."""
+    values = np.random.default_rng(seed + 1).uniform(-0.95, 0.95, num_rows)
+    return gbt.Comparisons(
+        *random_pairs(num_items, num_rows, seed), values, num_items=num_items, **options
+    )
+
+
+def incidence(comparisons: gbt.Comparisons) -> np.ndarray:
+    """B with (Bθ)_row = θ_a − θ_b."""
+    matrix = np.zeros((len(comparisons), comparisons.num_items))
+    rows = np.arange(len(comparisons))
+    np.add.at(matrix, (rows, np.asarray(comparisons.a)), 1)
+    np.add.at(matrix, (rows, np.asarray(comparisons.b)), -1)
+    return matrix
+
+
+def tournesol_problems() -> list[gbt.Comparisons]:
+    """One problem per user and criterion; a negative score of the file prefers video_a."""
+    groups: dict[tuple[str, str], list[tuple[str, str, float]]] = {}
+    with open(DATA / "tournesol" / "comparisons.csv", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            key = row["public_username"], row["criteria"]
+            rows = groups.setdefault(key, [])
+            rows.append((row["video_a"], row["video_b"], -float(row["score"]) / 10))
+    problems = []
+    for rows in groups.values():
+        items: dict[str, int] = {}
+        a = [items.setdefault(first, len(items)) for first, _, _ in rows]
+        b = [items.setdefault(second, len(items)) for _, second, _ in rows]
+        values = [value for _, _, value in rows]
+        problems.append(gbt.Comparisons(a, b, values, num_items=len(items)))
+    return problems

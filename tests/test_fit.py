@@ -1,0 +1,345 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+from problems import DATA, incidence, random_comparisons, random_pairs, tournesol_problems
+
+import gbt_jax as gbt
+from gbt_jax import datasets, laws
+
+SOLVERS = [gbt.NewtonCG(), gbt.NewtonCholesky(), gbt.LBFGS()]
+
+
+def solver_name(solver):
+    return type(solver).__name__
+
+
+def all_fits(model, comparisons, **options):
+    return [gbt.fit(model, comparisons, solver=solver, **options) for solver in SOLVERS]
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=solver_name)
+def test_gaussian_closed_form(solver):
+    comparisons = random_comparisons(12, 30).with_weights(np.linspace(0.1, 3, 30))
+    mean = np.linspace(-1, 2, 12)
+    model = gbt.Model(laws.Gaussian(0.7), 1.3, mean)
+    b = incidence(comparisons)
+    weight, value = np.asarray(comparisons.weight), np.asarray(comparisons.value)
+    matrix = np.eye(12) / 1.3**2 + 0.49 * b.T @ np.diag(weight) @ b
+    exact = np.linalg.solve(matrix, b.T @ (weight * value) + mean / 1.3**2)
+    np.testing.assert_allclose(gbt.fit(model, comparisons, solver=solver).scores, exact, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "table", [datasets.journal_citations(), datasets.american_league_1987()], ids=["cites", "mlb"]
+)
+def test_published_estimates(table):
+    model = gbt.Model(laws.BradleyTerry(), jnp.inf)
+    for fit in all_fits(model, table.comparisons()):
+        reference = int(np.flatnonzero(table.estimates == 0)[0])
+        scores = np.asarray(fit.scores - fit.scores[reference])
+        np.testing.assert_allclose(scores, table.estimates, atol=5.1e-5)  # four printed digits
+        assert abs(float(jnp.sum(fit.scores))) < 1e-12
+        assert float(fit.error_bound) == np.inf
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")
+@pytest.mark.slow
+def test_tournesol_agrees_with_scipy():
+    model = gbt.Model(laws.Uniform(), 7.0)
+    problems = tournesol_problems()
+    assert len(problems) == 6
+    for comparisons in problems:
+        fit = gbt.fit(model, comparisons)
+        assert float(fit.error_bound) < 1e-10
+        a, b, r = (np.asarray(x) for x in (comparisons.a, comparisons.b, comparisons.value))
+
+        def gradient(x, a=a, b=b, r=r):
+            t = x[a] - x[b]
+            small = np.abs(t) < 1e-3
+            s = np.where(small, 1.0, t)
+            mean = np.where(small, t / 3 - t**3 / 45, 1 / np.tanh(s) - 1 / s)
+            g = x / 49
+            np.add.at(g, a, mean - r)
+            np.add.at(g, b, r - mean)
+            return g
+
+        def loss(x, a=a, b=b, r=r):
+            t = np.abs(x[a] - x[b])
+            s = np.maximum(t, 1e-3)
+            far = s + np.log(-np.expm1(-2 * s) / (2 * s))
+            cgf = np.where(t < 1e-3, t**2 / 6 - t**4 / 180, far)
+            return x @ x / 98 + np.sum(cgf - r * (x[a] - x[b]))
+
+        start = np.asarray(fit.scores) + np.random.default_rng(0).normal(size=fit.scores.size)
+        options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 0, "gtol": 1e-11}
+        found = scipy.optimize.minimize(
+            loss, start, jac=gradient, method="L-BFGS-B", options=options
+        )
+        refined = scipy.optimize.root(gradient, found.x, method="krylov", options={"fatol": 1e-11})
+        np.testing.assert_allclose(fit.scores, refined.x, atol=1e-8)
+
+
+EXTREMES = {
+    f"skellam-{rate:g}-sigma-{sigma:g}": (laws.Skellam(rate), sigma, 1e6)
+    for rate in (1e-3, 1.0, 1e3)
+    for sigma in (1.0, 7.0)
+} | {
+    f"{type(law).__name__}-edge-sigma-{sigma:g}": (law, sigma, 1.0)
+    for law in (laws.Binary(), laws.Uniform())
+    for sigma in (1e-3, 1.0, 1e3, 1e6)
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_extreme_values(name):
+    law, sigma, value = EXTREMES[name]
+    a, b = random_pairs(30, 100)
+    comparisons = gbt.Comparisons(
+        np.minimum(a, b), np.maximum(a, b), np.full(100, value), num_items=30
+    )
+    newton, dense, first_order = all_fits(gbt.Model(law, sigma), comparisons)
+    for fit in (newton, dense, first_order):
+        assert fit.result is gbt.RESULTS.successful
+        # What each claims of its own distance from the optimum covers their disagreement.
+        allowed = float(fit.error_bound + dense.error_bound) + 1e-13
+        assert float(jnp.linalg.norm(fit.scores - dense.scores)) <= allowed
+        assert abs(float(jnp.sum(fit.scores))) <= 1e-9 * (1 + float(jnp.max(fit.scores)))
+    scale = 1 + float(jnp.max(jnp.abs(dense.scores)))
+    np.testing.assert_allclose(newton.scores, dense.scores, atol=1e-5 * scale, rtol=0)
+
+
+@pytest.mark.parametrize("law", [laws.Binary(), laws.Uniform()], ids=["Binary", "Uniform"])
+@pytest.mark.parametrize("sigma", [1e-3, 1.0, 1e3, 1e6])
+def test_weights_over_sixteen_decades(law, sigma):
+    rng = np.random.default_rng(2)
+    a, b = random_pairs(30, 100)
+    value = law.sample(jnp.zeros(100), key=jax.random.key(0))
+    weight = 10 ** rng.uniform(-8, 8, 100)
+    comparisons = gbt.Comparisons(a, b, value, weight, num_items=30)
+    model = gbt.Model(law, sigma)
+    newton, dense = (gbt.fit(model, comparisons, solver=s, throw=False) for s in SOLVERS[:2])
+    for fit in (newton, dense):
+        assert np.isfinite(np.asarray(fit.scores)).all()
+    apart = float(jnp.linalg.norm(newton.scores - dense.scores))
+    assert apart <= float(newton.error_bound + dense.error_bound)
+    if sigma <= 1:
+        assert newton.result is gbt.RESULTS.successful
+        assert apart < 1e-6
+
+
+GRAPHS = {
+    "chain": lambda n: (np.arange(n - 1), np.arange(1, n)),
+    "star": lambda n: (np.zeros(n - 1, int), np.arange(1, n)),
+    "grid": lambda n: _grid(int(np.sqrt(n))),
+}
+
+
+def _grid(side):
+    item = np.arange(side * side).reshape(side, side)
+    a = np.concatenate([item[:, :-1].ravel(), item[:-1].ravel()])
+    return a, np.concatenate([item[:, 1:].ravel(), item[1:].ravel()])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("sigma", [1.0, 30.0])
+def test_hundred_thousand_items(graph, sigma):
+    a, b = GRAPHS[graph](100_000)
+    law = laws.Uniform()
+    num_items = int(max(a.max(), b.max())) + 1
+    value = np.random.default_rng(0).uniform(-1, 1, a.size)
+    comparisons = gbt.Comparisons(a, b, value, num_items=num_items)
+    fit = gbt.fit(gbt.Model(law, sigma), comparisons)
+    scores = np.asarray(fit.scores)
+    # An independent gradient: the stationarity condition itself, in NumPy.
+    t = scores[a] - scores[b]
+    safe = np.where(np.abs(t) < 1e-3, 1, t)
+    mean = np.where(np.abs(t) < 1e-3, t / 3, 1 / np.tanh(safe) - 1 / safe)
+    gradient = scores / sigma**2
+    np.add.at(gradient, a, mean - value)
+    np.add.at(gradient, b, value - mean)
+    assert np.abs(gradient).max() < 1e-7
+
+
+def test_complete_graph_gaussian_formula():
+    a, b = np.triu_indices(40, 1)
+    value = np.random.default_rng(1).normal(size=a.size)
+    comparisons = gbt.Comparisons(a, b, value, num_items=40)
+    total = incidence(comparisons).T @ value
+    for fit in all_fits(gbt.Model(laws.Gaussian(0.5), 2.0), comparisons):
+        np.testing.assert_allclose(fit.scores, total / (1 / 4 + 0.25 * 40), atol=1e-13)
+
+
+def test_lonely_items_and_empty_comparisons_keep_the_prior_mean():
+    model = gbt.Model(laws.Uniform(), 1.0, 2.5)
+    empty = gbt.Comparisons([], [], [], num_items=3)
+    np.testing.assert_array_equal(gbt.fit(model, empty).scores, [2.5, 2.5, 2.5])
+    assert gbt.fit(model, gbt.Comparisons([], [], [], num_items=0)).scores.shape == (0,)
+    pair = gbt.Comparisons([0], [1], [0.5], num_items=3)
+    scores = gbt.fit(model, pair).scores
+    assert float(scores[2]) == 2.5
+    np.testing.assert_allclose(scores[0] + scores[1], 5.0, atol=1e-14)
+    free = gbt.fit(gbt.Model(laws.Uniform(), jnp.inf), pair).scores
+    assert float(free[2]) == 0
+    np.testing.assert_allclose(free[0] - free[1], laws.Uniform().inverse_mean(0.5), rtol=1e-12)
+
+
+def test_warm_starts():
+    comparisons = random_comparisons(60, 200)
+    model = gbt.Model(laws.Uniform(), 3.0)
+    cold = gbt.fit(model, comparisons, solver=gbt.NewtonCG())
+    absurd = np.random.default_rng(0).normal(size=60) * 1e12
+    for fit in all_fits(model, comparisons, initial=absurd):
+        np.testing.assert_allclose(fit.scores, cold.scores, atol=1e-12)
+    longer = gbt.Comparisons(
+        np.append(comparisons.a, 3),
+        np.append(comparisons.b, 9),
+        np.append(comparisons.value, 0.9),
+        num_items=60,
+    )
+    refit = gbt.fit(model, longer, solver=gbt.NewtonCG(), initial=cold.scores)
+    anew = gbt.fit(model, longer, solver=gbt.NewtonCG())
+    np.testing.assert_allclose(refit.scores, anew.scores, atol=1e-12)
+    assert int(refit.stats.cg_steps) < 0.8 * int(anew.stats.cg_steps)
+    with pytest.raises(ValueError, match="initial must hold one score per item"):
+        gbt.fit(model, comparisons, initial=np.zeros(3))
+    with pytest.raises(ValueError, match=r"initial\[1\] is nan"):
+        gbt.fit(model, comparisons, initial=np.where(np.arange(60) == 1, np.nan, 0))
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 1.0, 1e3])
+def test_float32(sigma):
+    exact = random_comparisons(30, 100)
+    single = exact.with_values(np.asarray(exact.value, np.float32))
+    double = single.with_values(np.asarray(single.value, np.float64))
+    model = gbt.Model(laws.Uniform(), sigma)
+    reference = gbt.fit(model, double).scores
+    for fit in all_fits(model, single):
+        assert fit.scores.dtype == jnp.float32
+        scale = 1e-6 * (1 + float(jnp.max(jnp.abs(reference))))
+        np.testing.assert_allclose(fit.scores, reference.astype(jnp.float32), atol=10 * scale)
+
+
+def test_one_prior_per_item():
+    comparisons = random_comparisons(6, 20)
+    std = np.array([0.1, 1.0, 2.0, np.inf, 1.0, 0.5])
+    mean = np.arange(6.0)
+    fit = gbt.fit(gbt.Model(laws.Uniform(), std, mean), comparisons)
+    slope = jax.grad(gbt.negative_log_posterior, argnums=2)(
+        gbt.Model(laws.Uniform(), std, mean), comparisons, fit.scores
+    )
+    np.testing.assert_allclose(slope, 0, atol=1e-13)
+    assert np.isposinf(fit.error_bound)
+
+
+def test_items_without_a_finite_optimum_are_named():
+    model = gbt.Model(laws.Binary(), jnp.inf)
+    # 0 beats everyone; 3 and 4 beat each other but lose to 0 alone.
+    comparisons = gbt.Comparisons([0, 0, 3, 4], [3, 4, 4, 3], [1.0, 1, 1, 1], num_items=5)
+    with pytest.raises(gbt.FitError, match=r"no finite optimum.*no bound above: 0") as caught:
+        gbt.fit(model, comparisons)
+    assert caught.value.fit.result is gbt.RESULTS.no_finite_optimum
+    assert np.isnan(np.asarray(caught.value.fit.scores)).all()
+    # Two groups, every comparison between them won by the first.
+    groups = gbt.Comparisons([0, 1, 2, 3, 0], [1, 0, 3, 2, 2], [1.0, 1, 1, 1, 1], num_items=4)
+    result = gbt.fit(model, groups, throw=False)
+    assert result.result is gbt.RESULTS.no_finite_optimum
+    # With a prior the same data are fine, and one loss is enough without.
+    assert gbt.fit(gbt.Model(laws.Binary(), 10.0), groups).result is gbt.RESULTS.successful
+    mended = gbt.Comparisons(
+        [0, 1, 2, 3, 0, 2], [1, 0, 3, 2, 2, 0], [1.0, 1, 1, 1, 1, 1], num_items=4
+    )
+    assert gbt.fit(model, mended).result is gbt.RESULTS.successful
+    # An anchor on the rest does not hold the winner; one on the winner and the rest does.
+    for held, result in (([1], "no_finite_optimum"), ([0, 3], "successful")):
+        std = np.full(5, np.inf)
+        std[held] = 1.0
+        fit = gbt.fit(gbt.Model(laws.Binary(), std), comparisons, throw=False)
+        assert fit.result.name == result
+    # Unbounded laws always have an optimum.
+    single = gbt.Comparisons([0], [1], [50.0], num_items=2)
+    assert gbt.fit(gbt.Model(laws.Skellam(1.0), jnp.inf), single).scores[0] > 2
+
+
+def test_failures_are_never_silent():
+    comparisons = random_comparisons(30, 100)
+    model = gbt.Model(laws.Uniform(), 7.0)
+    with pytest.raises(gbt.FitError, match="raise max_steps"):
+        gbt.fit(model, comparisons, max_steps=1)
+    assert (
+        gbt.fit(model, comparisons, max_steps=1, throw=False).result
+        is gbt.RESULTS.max_steps_reached
+    )
+    huge = comparisons.with_weights(np.full(100, 1e308))
+    broken = gbt.fit(model, huge, throw=False)
+    assert broken.result is gbt.RESULTS.non_finite
+    with pytest.raises(gbt.FitError, match="not finite"):
+        gbt.fit(model, huge)
+
+
+def test_tolerances_stop_early_and_keep_their_promise():
+    comparisons = random_comparisons(80, 300)
+    model = gbt.Model(laws.Uniform(), 7.0)
+    exact = gbt.fit(model, comparisons, solver=gbt.NewtonCG())
+    loose = gbt.fit(model, comparisons, solver=gbt.NewtonCG(), atol=1e-2)
+    assert float(loose.error_bound) <= 1e-2
+    assert float(jnp.linalg.norm(loose.scores - exact.scores)) <= float(loose.error_bound)
+    assert int(loose.stats.cg_steps) < int(exact.stats.cg_steps)
+    assert float(exact.error_bound) < 1e-11
+
+
+def test_new_values_do_not_retrace():
+    traces = []
+
+    class Counting(laws.AbstractRootLaw):
+        scale: jax.Array
+
+        def cgf(self, t):
+            traces.append(t.shape)
+            return laws.Scaled(laws.Uniform(), self.scale).cgf(t)
+
+    comparisons = random_comparisons(50, 90)
+
+    def loss(std, scale, value):
+        model = gbt.Model(Counting(scale), std)
+        return jnp.sum(gbt.map_scores(model, comparisons.with_values(value)) ** 2)
+
+    gradient = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
+    gbt.fit(gbt.Model(Counting(jnp.asarray(1.0)), 2.0), comparisons)
+    gradient(jnp.asarray(2.0), jnp.asarray(1.0), comparisons.value)
+    model = gbt.Model(Counting(jnp.asarray(1.1)), 3.0)
+    seen = len(traces)
+    gbt.fit(model, comparisons.with_values(0.5 * comparisons.value))
+    gradient(jnp.asarray(3.0), jnp.asarray(1.2), 0.3 * comparisons.value)
+    assert len(traces) == seen
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=solver_name)
+@pytest.mark.parametrize(
+    "law",
+    [
+        laws.Binary(),
+        laws.BradleyTerry(),
+        laws.KNary(5),
+        laws.Davidson(1.0),
+        laws.Binomial(3),
+        laws.Uniform(),
+        laws.Beta(2.0),
+        laws.Density(lambda r: -(r**2)),
+        laws.Gaussian(1.0),
+        laws.Skellam(2.0),
+        laws.SymmetrizedPoisson(2.0),
+        laws.Scaled(laws.Uniform(), 3.0),
+    ],
+    ids=lambda law: type(law).__name__,
+)
+def test_every_law_and_solver_reaches_a_stationary_point(law, solver):
+    a, b = random_pairs(20, 60)
+    value = law.sample(jnp.linspace(-2, 2, 60), key=jax.random.key(1))
+    comparisons = gbt.Comparisons(a, b, value, num_items=20)
+    model = gbt.Model(law, 2.0)
+    fit = gbt.fit(model, comparisons, solver=solver)
+    slope = jax.grad(gbt.negative_log_posterior, argnums=2)(model, comparisons, fit.scores)
+    assert float(jnp.linalg.norm(slope)) < 1e-11
