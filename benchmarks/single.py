@@ -73,7 +73,8 @@ def tournesol() -> list[gbt.Comparisons]:
         a = [items.setdefault(row["video_a"], len(items)) for row in rows]
         b = [items.setdefault(row["video_b"], len(items)) for row in rows]
         value = [-float(row["score"]) / 10 for row in rows]
-        problems.append(gbt.Comparisons(a, b, value, num_items=len(items)))
+        columns = np.array(a), np.array(b), np.array(value)
+        problems.append(gbt.Comparisons(*columns, num_items=len(items)))
     return problems
 
 
@@ -136,7 +137,8 @@ def show_scaling(sizes: list[int]) -> None:
     for size in sizes:
         comparisons = simulated(max(size // 100, 10), size, laws.Binary())
         program, _ = compiled(comparisons, model)
-        memory.append(program.memory_analysis().temp_size_in_bytes / size)
+        used = program.memory_analysis()
+        memory.append(np.nan if used is None else used.temp_size_in_bytes / size)
         fit = best_times({"fit": lambda c=comparisons: gbt.fit(model, c).scores}, 3)
         times.append(fit["fit"])
         print(f"{size:10,} comparisons: {1e3 * times[-1]:9.2f} ms, {memory[-1]:5.0f} bytes each")
