@@ -6,6 +6,7 @@ what makes comparison graphs badly conditioned.
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import optax
 from jax import Array, lax
@@ -46,14 +47,16 @@ def minimise(
 
     def advance(state):
         z, point, memory, smallest, stalled, steps = state
-        updates, memory = optimiser.update(
-            unit * point.gradient,
-            memory,
-            z,
-            value=point.loss,
-            grad=unit * point.gradient,
-            value_fn=loss,
-        )
+        # optax mixes integer widths, which strict dtype promotion would refuse.
+        with jax.numpy_dtype_promotion("standard"):
+            updates, memory = optimiser.update(
+                unit * point.gradient,
+                memory,
+                z,
+                value=point.loss,
+                grad=unit * point.gradient,
+                value_fn=loss,
+            )
         z = z + updates
         point = problem.evaluate(start + unit * z)
         stalled = jnp.where(point.size < 0.9 * smallest, 0, stalled + 1)

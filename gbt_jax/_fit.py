@@ -318,4 +318,4 @@ def _first_outside(law: AbstractRootLaw, comparisons: Comparisons) -> Array:
     else:
         inside = law.in_support(value)
     outside = ~inside & (comparisons.weight > 0)
-    return jnp.where(jnp.any(outside), jnp.argmax(outside), value.size)
+    return jnp.min(jnp.where(outside, jnp.arange(value.size), value.size), initial=value.size)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -57,7 +58,15 @@ class LawCase(NamedTuple):
 
 @functools.cache
 def _build(case: LawCase) -> laws.AbstractRootLaw:
-    return case.make(*(jnp.asarray(p) for p in case.parameters))
+    with jax.ensure_compile_time_eval():  # also when a traced test asks first
+        return case.make(*(jnp.asarray(p) for p in case.parameters))
+
+
+@functools.cache
+def evaluator(case: LawCase) -> Callable[[Any], tuple[Array, Array, Array]]:
+    """t ↦ (Φ, Φ', Φ''), compiled once for all tests."""
+    law = case.law
+    return jax.jit(lambda t: (law.cgf(t), law.mean(t), law.variance(t)))
 
 
 LAWS = (

@@ -57,8 +57,9 @@ def random_direction(p, names, seed):
     return {name: jnp.asarray(rng.normal(size=x.shape) * (name in names)) for name, x in p.items()}
 
 
-@pytest.mark.parametrize("law_name", MAKE_LAW)
-@pytest.mark.parametrize("solver", ["cg", "cholesky"])
+@pytest.mark.parametrize(
+    ("law_name", "solver"), [("Uniform", "cg"), *((name, "cholesky") for name in MAKE_LAW)]
+)
 def test_first_order(law_name, solver):
     scores, p = scores_of(law_name, SOLVERS[solver]), parameters()
     for seed, name in enumerate(p):
@@ -74,7 +75,7 @@ def test_first_order(law_name, solver):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("law_name", ["Uniform", "Beta", "Davidson"])
+@pytest.mark.parametrize("law_name", ["Uniform", "Davidson"])
 def test_second_order(law_name):
     scores, p = scores_of(law_name, SOLVERS["cholesky"]), parameters()
 
@@ -173,8 +174,11 @@ def test_the_initial_guess_does_not_matter():
     np.testing.assert_array_equal(derivative, 0)
 
 
-@pytest.mark.parametrize("law", [laws.Binary(), laws.Uniform()], ids=["Binary", "Uniform"])
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize(
+    ("law", "solver"),
+    [(laws.Uniform(), "cholesky"), *((laws.Binary(), name) for name in SOLVERS)],
+    ids=["Uniform", *SOLVERS],
+)
 def test_a_failed_solve_gives_nan(law, solver):
     winner = gbt.Comparisons([0, 1], [1, 2], [1.0, 1.0], num_items=3)
     model = gbt.Model(law, jnp.inf)

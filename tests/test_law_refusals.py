@@ -169,9 +169,9 @@ def test_a_law_of_ones_own_needs_cgf_alone():
     np.testing.assert_allclose(jax.grad(coin.inverse_mean)(0.7), 1 / 0.51, rtol=1e-9)
     assert coin.max_value == np.inf
     assert coin.atoms() is None
-    with pytest.raises(NotImplementedError, match="Coin has no log_prob.*defines no `log_root`"):
+    with pytest.raises(NotImplementedError, match=r"Coin has no log_prob.*defines no `log_root`"):
         coin.log_prob(1.0, 0.3)
-    with pytest.raises(NotImplementedError, match="Coin has no sample.*add it to the class"):
+    with pytest.raises(NotImplementedError, match=r"Coin has no sample.*add it to the class"):
         coin.sample(0.3, key=jax.random.key(0))
     with pytest.raises(TypeError, match="Coin has no steps"):
         coin.step_up(0.0)

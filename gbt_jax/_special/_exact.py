@@ -26,7 +26,10 @@ def product_and_error(x: Array, y: Array) -> tuple[Array, Array]:
     x_high, x_low = _split(x)
     y_high, y_low = _split(y)
     error = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
-    return product, lax.stop_gradient(jnp.where(jnp.isfinite(product), error, 0))
+    info = jnp.finfo(product.dtype)
+    # The parts of a tiny product underflow, and with them its error, which no tail amplifies.
+    usable = jnp.isfinite(product) & (jnp.abs(product) > float(info.tiny) / float(info.eps) ** 2)
+    return product, lax.stop_gradient(jnp.where(usable, error, 0))
 
 
 def quotient_and_error(x: Array, divisor: float) -> tuple[Array, Array]:

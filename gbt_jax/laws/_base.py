@@ -125,7 +125,8 @@ class AbstractRootLaw(eqx.Module):
             inside = (newton > low) & (newton < high) & (shrinking | jnp.isinf(high))
             fallback = jnp.where(jnp.isinf(high), 2 * t + 1, 0.5 * low + 0.5 * high)
             following = jnp.where(inside, newton, fallback)
-            following = jnp.where(mean == goal, t, following)
+            # A step below rounding is the end: t may not be able to get any closer to its goal.
+            following = jnp.where(jnp.abs(newton - t) <= 2 * eps * t, t, following)
             return following, low, high, last_move, following - t, count + 1
 
         first = goal / self.variance(start)

@@ -76,17 +76,24 @@ def _evaluate(t: Array, measure: SymmetricMeasure, order: int) -> Array:
         return _log_moment(u, measure)
     masses = _masses(u, measure)
     if order == 1:
-        value = _absolute_mean(measure, masses)
+        mean, delta = _absolute_mean(measure, masses), _distance_from_top(measure, masses)
+        top = measure.magnitude[-1]
+        # The same number; but near the top only this form has accurate derivatives in the measure.
+        value = jnp.where(mean > 0.5 * top, top - delta, mean)
     else:
         value = _higher_cumulant(order, u, measure, masses)
     return jnp.where(t < 0, -value, value) if order % 2 else value
 
 
 class _Masses(NamedTuple):
-    up: Array  # of +x, relative to the top
+    up: Array  # of +x, relative to the top, times the headroom
     down: Array  # of −x
     difference: Array  # up − down, without subtraction
     total: Array  # Σ weight (up + down)
+
+    def average(self, terms: Array) -> Array:
+        """Σ terms / Σ weight (up + down)."""
+        return jnp.sum(terms, axis=-1) / self.total
 
 
 def _masses(u: Array, measure: SymmetricMeasure) -> _Masses:
@@ -102,11 +109,13 @@ def _masses(u: Array, measure: SymmetricMeasure) -> _Masses:
 
 
 def _headroom(dtype) -> float:
-    """A power of two by which all masses are multiplied, about √max.
+    """A power of two by which all masses are multiplied, a little below the fourth root of max.
 
     It cancels in every ratio, but keeps masses from underflowing that a small total magnifies.
+    The derivative of a ratio squares its denominator, the third one takes its fourth power: that
+    must not overflow, or the term that holds it vanishes without a sound.
     """
-    return 2.0 ** (jnp.finfo(dtype).maxexp // 2)
+    return 2.0 ** (jnp.finfo(dtype).maxexp // 4 - 2)
 
 
 def _log_moment(u: Array, measure: SymmetricMeasure) -> Array:
@@ -116,14 +125,18 @@ def _log_moment(u: Array, measure: SymmetricMeasure) -> Array:
     shrink = jnp.expm1(-x)
     excess = jnp.sum(measure.weight * (0.5 * jnp.exp(x) * shrink * shrink), axis=-1)
     u_far = jnp.where(near, 1 / top, u)
-    total = _masses(u_far, measure).total / (2 * _headroom(u.dtype))
-    far = jnp.log(total) + u_far[..., 0] * top
+    far = jnp.log(_masses(u_far, measure).total / (2 * _headroom(u.dtype))) + u_far[..., 0] * top
     return jnp.where(near[..., 0], jnp.log1p(excess), far)
 
 
 def _absolute_mean(measure: SymmetricMeasure, masses: _Masses) -> Array:
-    weighted = measure.weight * measure.magnitude * masses.difference
-    return jnp.sum(weighted, axis=-1) / masses.total
+    return masses.average(measure.weight * measure.magnitude * masses.difference)
+
+
+def _distance_from_top(measure: SymmetricMeasure, masses: _Masses) -> Array:
+    """δ = X − Φ', as a sum of positive terms."""
+    below_zero = measure.magnitude[-1] + measure.magnitude
+    return masses.average(measure.weight * (measure.gap * masses.up + below_zero * masses.down))
 
 
 def _higher_cumulant(order: int, u: Array, measure: SymmetricMeasure, masses: _Masses) -> Array:
@@ -140,8 +153,7 @@ def _higher_cumulant(order: int, u: Array, measure: SymmetricMeasure, masses: _M
 def _central_moment(power: int, u: Array, measure: SymmetricMeasure, masses: _Masses) -> Array:
     x, weight, top = measure.magnitude, measure.weight, measure.magnitude[-1]
     mean = _absolute_mean(measure, masses)[..., None]
-    from_top = weight * (measure.gap * masses.up + (top + x) * masses.down)
-    delta = jnp.sum(from_top, axis=-1, keepdims=True) / masses.total[..., None]
+    delta = _distance_from_top(measure, masses)[..., None]
     near_top = mean > 0.5 * top
     above = jnp.where(near_top, delta - measure.gap, x - mean)
     below = jnp.where(near_top, delta - (top + x), -x - mean)
@@ -149,7 +161,7 @@ def _central_moment(power: int, u: Array, measure: SymmetricMeasure, masses: _Ma
     if power % 2:
         odd_terms = _split_odd_power(power, x, mean, masses)
         terms = jnp.where(u * top < 1, odd_terms, terms)
-    return jnp.sum(weight * terms, axis=-1) / masses.total
+    return masses.average(weight * terms)
 
 
 def _split_odd_power(power: int, x: Array, mean: Array, masses: _Masses) -> Array:

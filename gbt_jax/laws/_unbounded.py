@@ -13,7 +13,7 @@ from jax import Array, lax
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
 from .._arrays import floating, positive
-from .._special import cosh_minus_one, log_cosh, log_hyp0f1, sinh
+from .._special import cosh_minus_one, log_cosh, log_hyp0f1, magnitude, sinh
 from ._base import AbstractRootLaw
 
 
@@ -122,7 +122,12 @@ class SymmetrizedPoisson(_AbstractIntegerLaw):
         """λ(cosh t − 1) + log cosh(λ sinh t)."""
         t = floating(t)
         rate = self.rate.astype(t.dtype)
-        return cosh_minus_one(t, rate) + log_cosh(sinh(t, rate))
+        w = sinh(t, rate)
+        # Where sech² w underflows log cosh is linear. Its derivatives in t would still multiply
+        # that zero by powers of cosh t, which overflow: 0·inf. So they are not asked for there.
+        far = jnp.abs(w) > 400
+        linear = magnitude(w) - np.log(2.0).astype(t.dtype)
+        return cosh_minus_one(t, rate) + jnp.where(far, linear, log_cosh(jnp.where(far, 0, w)))
 
     def log_root(self, value: ArrayLike) -> Float[Array, "..."]:
         """log f(k): e^{−λ} at 0, half of the Poisson mass at ±k."""
