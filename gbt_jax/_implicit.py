@@ -50,7 +50,8 @@ def implicit_minimiser(
         moved = lax.custom_linear_solve(
             product, -change, lambda _, b: linear_solve(b), symmetric=True
         )
-        return x, jnp.where(jnp.all(jnp.isfinite(x)), moved, jnp.nan)
+        # A factor, not a choice between two values: its transpose makes reverse mode NaN as well.
+        return x, moved * jnp.where(jnp.all(jnp.isfinite(x)), 1, jnp.nan).astype(moved.dtype)
 
     def call(parameters: Any) -> Array:
         return minimiser(*eqx.partition(parameters, eqx.is_inexact_array))

@@ -137,7 +137,7 @@ def conjugate_gradients(
 
     state = (jnp.zeros_like(rhs), rhs, start, rho_start, jnp.zeros((), jnp.int32))
     x, _, _, _, steps = lax.while_loop(is_open, advance, state)
-    return x, steps
+    return jnp.where(jnp.isnan(rho_start), jnp.nan, x), steps
 
 
 class _State(NamedTuple):

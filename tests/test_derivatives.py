@@ -48,8 +48,11 @@ def central(function, p, direction, step=2e-3):
     def at(s):
         return function(jax.tree.map(lambda x, d: x + s * step * d, p, direction))
 
-    nodes = ((1, 45.0), (2, -9.0), (3, 1.0))
-    return sum(c * (at(k) - at(-k)) for k, c in nodes) / (60 * step)
+    def combine(*values):
+        return sum(c * x for c, x in zip((45.0, -9.0, 1.0, -45.0, 9.0, -1.0), values, strict=True))
+
+    total = jax.tree.map(combine, *(at(s) for s in (1, 2, 3, -1, -2, -3)))
+    return jax.tree.map(lambda x: x / (60 * step), total)
 
 
 def random_direction(p, names, seed):
