@@ -166,8 +166,10 @@ def _measure(log_density, half_width: Array, level: int) -> tuple[SymmetricMeasu
     # The density is asked strictly inside, where its logarithm and its derivatives are finite,
     # and corrected to first order for the rounding of the node: where it vanishes, like R − r
     # say, a node at R(1 − 10⁻⁶) that is merely rounded would cost six digits.
-    last = jax.lax.stop_gradient(half_width)
-    r = jnp.minimum(x * half_width, jnp.nextafter(last, jnp.zeros_like(last)))
+    # Nodes that round to R are moved below it, and still move with R when it is differentiated.
+    edge = jax.lax.stop_gradient(half_width)
+    beyond = jax.lax.stop_gradient(x * half_width) - jnp.nextafter(edge, jnp.zeros_like(edge))
+    r = x * half_width - jnp.maximum(beyond, 0)
     rounding = jax.lax.stop_gradient(jnp.where(x > 0.5, (half_width - r) - gap, 0))
     log_values, correction = jax.jvp(log_density, (r,), (rounding,))
     log_terms = log_values + correction + jnp.log(weight)
