@@ -36,10 +36,13 @@ def minimise(
 
     def is_done(state) -> Array:
         z, point, _, _, stalled, _ = state
-        norm = jnp.linalg.norm(point.gradient)
         at_rounding = point.size <= _NOISE_FACTOR * point.noise
         near = point.size <= _STALL_FACTOR * point.noise
-        return at_rounding | is_close(start + unit * z, norm) | ((stalled >= _STALL_STEPS) & near)
+        return (
+            at_rounding
+            | is_close(start + unit * z, point.norm)
+            | ((stalled >= _STALL_STEPS) & near)
+        )
 
     def is_open(state):
         _, point, _, _, _, steps = state
@@ -67,4 +70,4 @@ def minimise(
     state = (zero, first, optimiser.init(zero), first.size, none, none)
     final = lax.while_loop(is_open, advance, state)
     z, point, _, _, _, steps = final
-    return Solution(start + unit * z, point, is_done(final), steps, steps)
+    return Solution(start + unit * z, point.loss, point.norm, is_done(final), steps, steps)

@@ -12,17 +12,10 @@ from jax import Array
 from jaxtyping import ArrayLike, Float
 
 from . import _graph
-from ._arrays import floating, is_concrete
+from ._arrays import floating, is_concrete, whole_number
 from ._comparisons import Comparisons
-from ._implicit import implicit_minimiser
 from ._model import Model
-from ._newton import Problem, Solution
-from ._objective import (
-    dense_hessian,
-    evaluate,
-    gradient,
-    hessian_product,
-)
+from ._optimum import error_bound, implicit_scores, solve
 from ._solvers import AbstractSolver, NewtonCG, NewtonCholesky
 from .laws import AbstractRootLaw
 
@@ -126,16 +119,24 @@ def fit(
     Without comparisons the scores are the prior mean. A value outside the law's support is an
     error that names the row.
     """
-    solver = _default_solver(comparisons) if solver is None else solver
-    dtype = comparisons.value.dtype
     _check(model, comparisons)
+    solver = _default_solver(comparisons) if solver is None else solver
+    if not isinstance(solver, AbstractSolver):
+        raise TypeError(f"solver must be NewtonCG(), NewtonCholesky() or LBFGS(), not {solver!r}")
+    max_steps = whole_number("max_steps", max_steps, at_least=1)
+    dtype = comparisons.value.dtype
     start = None if initial is None else _initial(initial, comparisons, dtype)
-    tolerances = jnp.asarray([rtol or 0, atol or 0], dtype)
     unbounded = _unbounded(model, comparisons)
     if unbounded.size:
         result = _without_optimum(model, comparisons)
     else:
-        result = _fit(model, comparisons, start, tolerances, solver=solver, max_steps=max_steps)
+        tolerances = _tolerances(rtol, atol, dtype)
+        result, outside = _fit(
+            model, comparisons, start, tolerances, solver=solver, max_steps=max_steps
+        )
+        _refuse_outside(model, comparisons, outside)
+        if not _graph.is_held(model, comparisons):
+            result = _released(result)
     if throw and result.result is not RESULTS.successful:
         raise FitError(_explain(result, unbounded), result)
     return result
@@ -160,82 +161,57 @@ def map_scores(
     start = None
     if initial is not None:
         start = jax.lax.stop_gradient(floating(initial).astype(comparisons.value.dtype))
-    return _map_scores(model, comparisons, start, solver=solver, max_steps=max_steps)
-
-
-@functools.partial(jax.jit, static_argnames=("max_steps", "solver"))
-def _map_scores(model, comparisons, start, *, solver, max_steps) -> Array:
-    def solve(parameters: tuple[Model, Comparisons, Array | None]) -> Array:
-        model, comparisons, start = parameters
-        exact = jnp.zeros(2, comparisons.value.dtype)
-        outcome = _solve(model, comparisons, start, exact, solver, max_steps)
-        return jnp.where(outcome.converged, outcome.x, jnp.nan)
-
-    def slope(parameters, scores: Array) -> Array:
-        model, comparisons, _ = parameters
-        return gradient(model, comparisons, scores)
-
-    def hessian(parameters, scores: Array):
-        model, comparisons, _ = parameters
-        problem = _problem(model, comparisons)
-        point = problem.evaluate(scores)
-        product = functools.partial(problem.product, point.curvature)
-        return product, functools.partial(solver.solve_linear, problem, point)
-
-    minimiser = implicit_minimiser(solve, slope, hessian)
-    return _graph.centred(model, comparisons, minimiser((model, comparisons, start)))
+    return implicit_scores(
+        model,
+        comparisons,
+        start,
+        solver=solver,
+        max_steps=max_steps,
+        is_held=_graph.is_held(model, comparisons),
+    )
 
 
 def _default_solver(comparisons: Comparisons) -> AbstractSolver:
     return NewtonCholesky() if comparisons.num_items <= _DENSE_ITEMS else NewtonCG()
 
 
-def _problem(model: Model, comparisons: Comparisons) -> Problem:
-    return Problem(
-        functools.partial(evaluate, model, comparisons),
-        functools.partial(hessian_product, model, comparisons),
-        functools.partial(dense_hessian, model, comparisons),
-    )
-
-
-def _solve(model, comparisons, initial, tolerances, solver, max_steps) -> Solution:
-    """The solver's outcome from the better of the prior mean and the initial scores."""
-    dtype = comparisons.value.dtype
-    mean, precision = model.prior(comparisons.num_items, dtype)
-    convexity = jnp.min(precision, initial=jnp.inf)
-    problem = _problem(model, comparisons)
-    start = jnp.where(precision > 0, mean, 0)
-    if initial is not None:
-        better = problem.evaluate(initial).loss < problem.evaluate(start).loss
-        start = jnp.where(better, initial, start)
-
-    def is_close(x: Array, norm: Array) -> Array:
-        rtol, atol = tolerances
-        allowed = atol + rtol * jnp.linalg.norm(x)
-        return (allowed > 0) & (norm <= allowed * convexity)
-
-    solution = solver.minimise(problem, start, is_close=is_close, max_steps=max_steps)
-    runaway = _graph.has_run_away(model, comparisons, solution.point.curvature)
-    return solution._replace(converged=solution.converged & ~runaway)
+def _tolerances(rtol: float | None, atol: float | None, dtype) -> Array | None:
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value is not None and not 0 <= value < np.inf:
+            raise ValueError(f"{name} must be a non-negative number, not {value}")
+    return jnp.asarray([rtol or 0, atol or 0], dtype) if rtol or atol else None
 
 
 @functools.partial(jax.jit, static_argnames=("max_steps", "solver"))
-def _fit(model, comparisons, initial, tolerances, *, solver, max_steps) -> Fit:
-    outcome = _solve(model, comparisons, initial, tolerances, solver, max_steps)
-    _, precision = model.prior(comparisons.num_items, outcome.x.dtype)
-    norm = jnp.linalg.norm(outcome.point.gradient)
-    finite = jnp.isfinite(norm) & jnp.isfinite(outcome.point.loss)
+def _fit(model, comparisons, initial, tolerances, *, solver, max_steps) -> tuple[Fit, Array]:
+    """The fit, and whether there are values that the law cannot produce."""
+    outcome = solve(model, comparisons, initial, tolerances, solver=solver, max_steps=max_steps)
+    finite = jnp.isfinite(outcome.norm) & jnp.isfinite(outcome.loss)
     code = jnp.where(outcome.converged, RESULTS.successful.value, RESULTS.max_steps_reached.value)
-    code = jnp.where(finite, code, RESULTS.non_finite.value)
-    return Fit(
-        scores=_graph.centred(model, comparisons, outcome.x),
-        error_bound=norm / jnp.min(precision, initial=jnp.inf),
-        gradient_norm=norm,
-        result_code=code,
+    result = Fit(
+        scores=outcome.x,
+        error_bound=error_bound(model, comparisons, outcome.norm),
+        gradient_norm=outcome.norm,
+        result_code=jnp.where(finite, code, RESULTS.non_finite.value),
         stats=Stats(outcome.newton_steps, outcome.inner_steps),
         model=model,
         comparisons=comparisons,
     )
+    return result, jnp.any(_outside(model.law, comparisons))
+
+
+@jax.jit
+def _released(result: Fit) -> Fit:
+    """A fit whose prior is weak or missing, looked at once more: level, and a runaway.
+
+    A program of its own, because most fits do not need it and it takes as long to compile.
+    """
+    model, comparisons = result.model, result.comparisons
+    runaway = jnp.any(_graph.saturated_rows(model, comparisons, result.scores))
+    converged = result.result_code == RESULTS.successful.value
+    code = jnp.where(runaway & converged, RESULTS.max_steps_reached.value, result.result_code)
+    scores = _graph.centred(model, comparisons, result.scores)
+    return eqx.tree_at(lambda fit: (fit.scores, fit.result_code), result, (scores, code))
 
 
 def _without_optimum(model: Model, comparisons: Comparisons) -> Fit:
@@ -282,7 +258,7 @@ def _initial(initial: ArrayLike, comparisons: Comparisons, dtype) -> Array:
 
 
 def _check(model: Model, comparisons: Comparisons) -> None:
-    """Refuse priors of a wrong length and values outside the law's support, naming the row."""
+    """Refuse what is no model, no comparisons, or a prior of a wrong length."""
     if not isinstance(model, Model):
         raise TypeError(f"fit takes a Model first, not {type(model).__name__}")
     if not isinstance(comparisons, Comparisons):
@@ -294,28 +270,28 @@ def _check(model: Model, comparisons: Comparisons) -> None:
                 f"{name} must be one number or one per item ({comparisons.num_items}), and has "
                 f"shape {shape}"
             )
-    if not is_concrete(model, comparisons):
+
+
+def _refuse_outside(model: Model, comparisons: Comparisons, any_outside: Array) -> None:
+    """Name the first row with a value outside the law's support, if there is one."""
+    if not is_concrete(any_outside) or not any_outside:
         return
-    row = int(_first_outside(model.law, comparisons))
-    if row < len(comparisons):
-        value = comparisons.value
-        law = type(model.law).__name__
-        raise ValueError(
-            f"value[{row}] is {value[row]:g} (item {comparisons.a[row]} against "
-            f"{comparisons.b[row]}), which {law} cannot produce: its values lie in "
-            f"[−{float(model.law.max_value):g}, {float(model.law.max_value):g}]"
-            + (", on a grid: see its `nearest`" if model.law.is_discrete else "")
-        )
+    row = int(np.flatnonzero(_outside(model.law, comparisons))[0])
+    law, edge = type(model.law).__name__, float(model.law.max_value)
+    grid = ", on a grid: see its `nearest`" if model.law.is_discrete else ""
+    raise ValueError(
+        f"value[{row}] is {comparisons.value[row]:g} (item {comparisons.a[row]} against "
+        f"{comparisons.b[row]}), which {law} cannot produce: its values lie in "
+        f"[−{edge:g}, {edge:g}]{grid}"
+    )
 
 
-@jax.jit
-def _first_outside(law: AbstractRootLaw, comparisons: Comparisons) -> Array:
-    """The first row whose value the law cannot produce; the number of rows if there is none."""
+def _outside(law: AbstractRootLaw, comparisons: Comparisons) -> Array:
+    """Rows whose value the law cannot produce."""
     value = comparisons.value
     if comparisons.is_merged:  # averages of values: inside their interval
         edge = jnp.asarray(law.max_value, value.dtype)
         inside = jnp.abs(value) <= edge * (1 + 32 * jnp.finfo(value.dtype).eps)
     else:
         inside = law.in_support(value)
-    outside = ~inside & (comparisons.weight > 0)
-    return jnp.min(jnp.where(outside, jnp.arange(value.size), value.size), initial=value.size)
+    return ~inside & (comparisons.weight > 0)

@@ -7,6 +7,7 @@ import scipy.sparse
 from jax import Array, lax
 from scipy.sparse.csgraph import connected_components
 
+from ._arrays import is_concrete
 from ._comparisons import Comparisons
 from ._model import Model
 
@@ -34,6 +35,24 @@ def component_labels(comparisons: Comparisons) -> Array:
     return lax.while_loop(lambda state: state[1], advance, (items, jnp.asarray(True)))[0]
 
 
+def is_held(model: Model, comparisons: Comparisons) -> bool:
+    """Whether the prior is known to hold every score firmly: no `centred`, no `has_run_away`.
+
+    False under tracing, where it is not known.
+    """
+    if not is_concrete(model, comparisons):
+        return False
+    dtype = comparisons.value.dtype
+    heaviest = np.max(np.asarray(comparisons.weight), initial=0)
+    largest_std = np.max(np.asarray(model.prior_std), initial=0)
+    return bool(largest_std**-2.0 > _weak(dtype, heaviest))
+
+
+def _weak(dtype, heaviest):
+    """Precisions up to here are weak: rounding of the comparisons' pull drowns theirs."""
+    return float(jnp.finfo(dtype).eps) ** 0.5 * heaviest
+
+
 def centred(model: Model, comparisons: Comparisons, scores: Array) -> Array:
     """Scores shifted, component by component, to where their common level must be.
 
@@ -56,23 +75,25 @@ def centred(model: Model, comparisons: Comparisons, scores: Array) -> Array:
         return scores - level[labels]
 
     heaviest = jnp.max(comparisons.weight.astype(scores.dtype), initial=0)
-    weak = jnp.finfo(scores.dtype).eps ** 0.5 * heaviest
-    return lax.cond(jnp.any(precision <= weak), shift, lambda scores: scores, scores)
+    weak = jnp.any(precision <= _weak(scores.dtype, heaviest))
+    return lax.cond(weak, shift, lambda scores: scores, scores)
 
 
-def has_run_away(model: Model, comparisons: Comparisons, curvature: Array) -> Array:
-    """Whether scores that no prior holds have grown until comparisons at the edge are saturated.
+def saturated_rows(model: Model, comparisons: Comparisons, scores: Array) -> Array:
+    """Comparisons at the edge between scores that no prior holds, which have grown too far.
 
     Where no finite optimum exists, scores grow until the law's variance vanishes to rounding and
     the gradient with it. `unbounded_items` knows beforehand; this knows afterwards, under tracing.
     """
-    _, precision = model.prior(comparisons.num_items, curvature.dtype)
-    free = (precision[comparisons.a] == 0) & (precision[comparisons.b] == 0)
-    eps = jnp.finfo(curvature.dtype).eps
-    largest = model.law.variance(jnp.zeros((), curvature.dtype)) * comparisons.weight
-    flat = (comparisons.weight > 0) & (curvature <= 8 * eps * largest)
+    _, precision = model.prior(comparisons.num_items, scores.dtype)
+    a, b = comparisons.a, comparisons.b
+    free = (precision[a] == 0) & (precision[b] == 0)
+    eps = jnp.finfo(scores.dtype).eps
+    flat = model.law.variance(scores[a] - scores[b]) <= 8 * eps * model.law.variance(
+        jnp.zeros((), scores.dtype)
+    )
     at_edge = jnp.abs(comparisons.value) >= _edge(model, comparisons)
-    return jnp.any(free & flat & at_edge)
+    return free & flat & at_edge & (comparisons.weight > 0)
 
 
 def _edge(model: Model, comparisons: Comparisons) -> Array:

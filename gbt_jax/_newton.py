@@ -7,6 +7,10 @@ step is halved until the loss falls; near the optimum the first try is accepted.
 
 Iterations end where rounding ends them: when the gradient is at the level of its own rounding
 errors, or when it has stopped shrinking close to it.
+
+Independent problems may be laid side by side (a `Partition`). Each has its own step length, its own
+conjugate gradients and its own end, and stands still from there: what it finds does not depend on
+its neighbours.
 """
 
 from collections.abc import Callable
@@ -15,6 +19,8 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+
+from ._partition import Partition
 
 _SUFFICIENT_DECREASE = 1e-4
 _MAX_HALVINGS = 200
@@ -30,76 +36,83 @@ class Point(Protocol):
     loss: Array
     loss_noise: Array
     gradient: Array
-    size: Array  # of the gradient, √(gᵀ D⁻¹ g)
+    norm: Array  # of the gradient, √(gᵀ g)
+    size: Array  # √(gᵀ D⁻¹ g)
     noise: Array  # of its rounding errors, in the same norm
     curvature: Any
     diagonal: Array  # D, of the Hessian
 
 
 class Problem(NamedTuple):
-    """A function to minimise."""
+    """A function to minimise, or several side by side."""
 
     evaluate: Callable[[Array], Any]  # x ↦ Point
     product: Callable[[Any, Array], Array]  # curvature, v ↦ ∇²L v
     dense: Callable[[Any], Array]  # curvature ↦ ∇²L
+    partition: Partition
 
 
 class Solution(NamedTuple):
-    """Where the iterations ended, and why."""
+    """Where the iterations ended, and why; numbers per problem."""
 
     x: Array
-    point: Any
+    loss: Array
+    norm: Array  # of the gradient
     converged: Array
     newton_steps: Array
     inner_steps: Array
 
 
-Direction = Callable[[Problem, Any, Array], tuple[Array, Array]]
+# problem, point, right-hand side (zero where no direction is needed), relative precision
+# ↦ direction, steps taken
+Direction = Callable[[Problem, Any, Array, Array], tuple[Array, Array]]
 
 
 def cg_direction(max_steps: int) -> Direction:
     """Directions by conjugate gradients with the diagonal as preconditioner."""
 
-    def direction(problem: Problem, point: Any, forcing: Array) -> tuple[Array, Array]:
+    def direction(problem: Problem, point: Any, rhs: Array, forcing: Array) -> tuple[Array, Array]:
         return conjugate_gradients(
             lambda v: problem.product(point.curvature, v),
-            -point.gradient,
+            rhs,
             point.diagonal,
             tolerance=forcing,
             max_steps=max_steps,
+            partition=problem.partition,
         )
 
     return direction
 
 
-def cholesky_direction(problem: Problem, point: Any, forcing: Array) -> tuple[Array, Array]:
-    """Directions by a dense factorisation."""
+def cholesky_direction(
+    problem: Problem, point: Any, rhs: Array, forcing: Array
+) -> tuple[Array, Array]:
+    """Directions by a dense factorisation, of one problem."""
     del forcing
-    solution = cholesky_solve(problem.dense(point.curvature), -point.gradient)
-    return solution, jnp.ones((), jnp.int32)
+    return cholesky_solve(problem.dense(point.curvature), rhs), jnp.ones((), jnp.int32)
 
 
 def cholesky_solve(matrix: Array, rhs: Array) -> Array:
     """Solve a positive semidefinite system whose diagonal may vanish where its row does.
 
     Scaling to a unit diagonal makes the factorisation as accurate as the problem allows when
-    items have very different weights. A tiny shift regularises the directions that no prior and
-    no comparison holds; the right-hand side has no component along them.
+    items have very different weights. A small shift regularises the directions that no prior and
+    no comparison holds: the right-hand side has no component along them but rounding errors, which
+    must stay small when divided by it.
     """
     diagonal = jnp.diagonal(matrix)
     scale = lax.rsqrt(jnp.where(diagonal > 0, diagonal, 1))
     scaled = matrix * scale[:, None] * scale[None, :]
-    shift = 4 * matrix.shape[0] * jnp.finfo(matrix.dtype).eps
+    shift = float(jnp.finfo(matrix.dtype).eps) ** (2 / 3)
     eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
-    factor = jnp.linalg.cholesky(scaled + shift * eye)
+    factor = lax.linalg.cholesky(scaled + shift * eye, symmetrize_input=False)
 
-    def solve(b: Array) -> Array:
-        return scale * jax.scipy.linalg.cho_solve((factor, True), scale * b)
+    def refine(_, x: Array) -> Array:
+        scaled_residual = scale * (rhs - matrix @ x)
+        return x + scale * jax.scipy.linalg.cho_solve((factor, True), scaled_residual)
 
-    first = solve(rhs)
-    # Two refinements remove what the shift and rounding left.
-    second = first + solve(rhs - matrix @ first)
-    return second + solve(rhs - matrix @ second)
+    # The first round solves; two more remove what the shift and rounding left.
+    return lax.fori_loop(0, 3, refine, jnp.zeros_like(rhs))
 
 
 def conjugate_gradients(
@@ -109,48 +122,68 @@ def conjugate_gradients(
     *,
     tolerance: Array | float,
     max_steps: int,
+    partition: Partition = Partition(),  # noqa: B008 (immutable)
 ) -> tuple[Array, Array]:
     """Solve a positive semidefinite system; (solution, number of steps).
 
     With the diagonal D as preconditioner, until √(rᵀ D⁻¹ r) of the residual r is `tolerance` times
-    that of the right-hand side.
+    that of the right-hand side: no steps if that is 0, and NaN for NaN.
     """
     inverse = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
     start = inverse * rhs
-    rho_start = jnp.vdot(rhs, start)
+    rho_start = partition.inner(rhs, start)
+    target = tolerance * tolerance * rho_start
 
     def is_open(state):
-        _, _, _, rho, steps = state
-        return (rho > tolerance * tolerance * rho_start) & (steps < max_steps)
+        rho, steps = state[3:]
+        return jnp.any((rho > target) & (steps < max_steps))
 
     def advance(state):
         x, residual, direction, rho, steps = state
         image = product(direction)
-        curvature = jnp.vdot(direction, image)
-        length = jnp.where(curvature > 0, rho / jnp.where(curvature > 0, curvature, 1), 0)
+        curvature = partition.inner(direction, image)
+        moves = (rho > target) & (curvature > 0) & (steps < max_steps)
+        # A problem that has ended stands still: its length is 0.
+        length = partition.spread(jnp.where(moves, rho / jnp.where(moves, curvature, 1), 0))
         x = x + length * direction
         residual = residual - length * image
         preconditioned = inverse * residual
-        rho_next = jnp.where(curvature > 0, jnp.vdot(residual, preconditioned), 0)
-        direction = preconditioned + (rho_next / rho) * direction
-        return x, residual, direction, rho_next, steps + 1
+        rho_next = partition.inner(residual, preconditioned)
+        share = jnp.where(moves, rho_next / jnp.where(moves, rho, 1), 0)
+        direction = preconditioned + partition.spread(share) * direction
+        rho = jnp.where(moves, rho_next, jnp.where(curvature > 0, rho, 0))
+        return x, residual, direction, rho, steps + moves.astype(jnp.int32)
 
-    state = (jnp.zeros_like(rhs), rhs, start, rho_start, jnp.zeros((), jnp.int32))
+    state = (jnp.zeros_like(rhs), rhs, start, rho_start, jnp.zeros(rho_start.shape, jnp.int32))
     x, _, _, _, steps = lax.while_loop(is_open, advance, state)
-    return jnp.where(jnp.isnan(rho_start), jnp.nan, x), steps
+    return jnp.where(partition.spread(jnp.isnan(rho_start)), jnp.nan, x), steps
+
+
+class _Numbers(NamedTuple):
+    """Where a problem is; stacked in the loop, because every separate number is a kernel."""
+
+    loss: Array  # of the last accepted point, with its rounding errors
+    slope: Array  # of the loss along the step
+    length: Array  # of the step being tried
+    norm: Array
+    smallest: Array  # size of the gradient so far
+
+
+class _Counts(NamedTuple):
+    """How far a problem is; stacked too."""
+
+    stalled: Array
+    halvings: Array
+    newton_steps: Array
+    inner_steps: Array
+    done: Array
 
 
 class _State(NamedTuple):
     x: Array  # the last accepted point
-    point: Any
-    step: Array  # the direction being tried from there
-    length: Array
-    smallest: Array  # size of the gradient so far
-    stalled: Array
-    done: Array
-    halvings: Array
-    newton_steps: Array
-    inner_steps: Array
+    step: Array  # the direction being tried from there; zero once a problem is done
+    numbers: Array
+    counts: Array
 
 
 def minimise(
@@ -167,79 +200,98 @@ def minimise(
     which tries the start itself), the point is accepted and a new direction computed from it;
     otherwise the step is halved. One evaluation in one loop keeps compilation short.
     """
+    partition = problem.partition
 
-    def is_open(state: _State) -> Array:
-        more = (state.newton_steps < max_steps) & (state.halvings < _MAX_HALVINGS)
-        return ~state.done & more
+    def goes_on(counts: _Counts) -> Array:
+        failed = (counts.newton_steps >= max_steps) | (counts.halvings >= _MAX_HALVINGS)
+        return (counts.done == 0) & ~failed
 
     def advance(state: _State) -> _State:
-        tried = state.x + state.length * state.step
+        old, counts = _Numbers(*state.numbers), _Counts(*state.counts)
+        tried = state.x + partition.spread(old.length) * state.step
         point = problem.evaluate(tried)
-        slope = jnp.vdot(state.point.gradient, state.step)
-        target = state.point.loss + _SUFFICIENT_DECREASE * state.length * slope
-        accepted = point.loss <= target + state.point.loss_noise
-        moved = jnp.max(jnp.abs(state.step), initial=0)
-        following = _accept(state, tried, point, moved, is_close)
-        halved = state._replace(length=0.5 * state.length, halvings=state.halvings + 1)
-        state = jax.tree.map(lambda x, y: jnp.where(accepted, x, y), following, halved)
-        return lax.cond(accepted & ~state.done, turn, lambda state: state, state)
-
-    def turn(state: _State) -> _State:
-        """A new direction from an accepted point."""
-        size = state.point.size
-        # Superlinear, but no more than rounding can use. The gradient is measured against the
-        # terms that it sums, so that a start near the optimum is not solved as coarsely as one
-        # far from it. Of the powers from ½ to 1 and caps from 0.03 to 0.3 these took the fewest
-        # steps on the problems of benchmarks/single.py.
-        terms = state.point.noise / jnp.finfo(size.dtype).eps
-        forcing = jnp.minimum(0.3, (size / terms) ** 0.75)
-        forcing = jnp.maximum(forcing, 0.5 * state.point.noise / size)
-        step, inner = direction(problem, state.point, forcing)
-        return state._replace(
-            step=step,
-            length=jnp.ones_like(state.length),
-            newton_steps=state.newton_steps + 1,
-            inner_steps=state.inner_steps + inner,
+        target = old.loss + _SUFFICIENT_DECREASE * old.length * old.slope
+        accepted = (point.loss <= target) & jnp.isfinite(point.loss) & goes_on(counts)
+        stalled = _stalled(old, counts, point)
+        done = _has_ended(state.step, tried, point, stalled, partition, is_close)
+        turns = accepted & ~done
+        rhs = jnp.where(partition.spread(turns), -point.gradient, 0)
+        step, inner = direction(problem, point, rhs, _forcing(point))
+        numbers = _Numbers(
+            loss=point.loss + point.loss_noise,
+            slope=-partition.inner(rhs, step),
+            length=jnp.ones_like(old.length),
+            norm=point.norm,
+            smallest=jnp.minimum(old.smallest, point.size),
+        )
+        following = _Counts(
+            stalled=stalled,
+            halvings=jnp.zeros_like(counts.halvings),
+            newton_steps=counts.newton_steps + turns.astype(jnp.int32),
+            inner_steps=counts.inner_steps + jnp.where(turns, inner, 0),
+            done=done.astype(jnp.int32),
+        )
+        # A loss that is not finite at the start ends the problem: no smaller step can mend it.
+        again = jnp.where(jnp.isfinite(old.loss), counts.halvings + 1, _MAX_HALVINGS)
+        halved = jnp.stack(old._replace(length=0.5 * old.length))
+        waiting = jnp.stack(counts._replace(halvings=again))
+        here = partition.spread(accepted)
+        return _State(
+            x=jnp.where(here, tried, state.x),
+            step=jnp.where(here, step, state.step),
+            numbers=jnp.where(accepted, jnp.stack(numbers), halved),
+            counts=jnp.where(accepted, jnp.stack(following), waiting),
         )
 
-    final = lax.while_loop(is_open, advance, _initial_state(problem, start))
-    return Solution(final.x, final.point, final.done, final.newton_steps, final.inner_steps)
-
-
-def _initial_state(problem: Problem, start: Array) -> _State:
-    """Before the first evaluation: any loss is better than the infinite one."""
-    shapes = jax.eval_shape(problem.evaluate, start)
-    point = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    infinite, none = jnp.full((), jnp.inf, start.dtype), jnp.zeros((), jnp.int32)
-    return _State(
+    infinite, none = partition.full(jnp.inf, start.dtype), partition.full(0, jnp.int32)
+    one, zero = jnp.ones_like(infinite), jnp.zeros_like(infinite)
+    first = _Numbers(loss=infinite, slope=zero, length=one, norm=infinite, smallest=infinite)
+    state = _State(
         x=start,
-        point=point._replace(loss=infinite),
         step=jnp.zeros_like(start),
-        length=jnp.ones((), start.dtype),
-        smallest=infinite,
-        stalled=none,
-        done=jnp.asarray(False),
-        halvings=none,
-        newton_steps=none,
-        inner_steps=none,
+        numbers=jnp.stack(first),
+        counts=jnp.stack(_Counts(none, none, none, none, none)),
+    )
+    final = lax.while_loop(lambda state: jnp.any(goes_on(_Counts(*state.counts))), advance, state)
+    numbers, counts = _Numbers(*final.numbers), _Counts(*final.counts)
+    return Solution(
+        final.x,
+        numbers.loss,
+        numbers.norm,
+        counts.done > 0,
+        counts.newton_steps,
+        counts.inner_steps,
     )
 
 
-def _accept(state: _State, x: Array, point: Any, moved: Array, is_close) -> _State:
-    """The state at an accepted point: is it the optimum?"""
-    at_rounding = point.size <= _NOISE_FACTOR * point.noise
+def _forcing(point: Any) -> Array:
+    """How precisely to solve for the next direction.
+
+    Superlinear, but no more than rounding can use. The gradient is measured against the terms that
+    it sums, so that a start near the optimum is not solved as coarsely as one far from it. Of the
+    powers from ½ to 1 and caps from 0.03 to 0.3 these took the fewest steps on the problems of
+    benchmarks/single.py.
+    """
+    terms = point.noise / jnp.finfo(point.size.dtype).eps
+    forcing = jnp.minimum(0.3, (point.size / terms) ** 0.75)
+    return jnp.maximum(forcing, 0.5 * point.noise / point.size)
+
+
+def _stalled(old: _Numbers, counts: _Counts, point: Any) -> Array:
+    """For how many points the gradient has not shrunk, close to rounding."""
     near_rounding = point.size <= _STALL_FACTOR * point.noise
-    shrunk = point.size < 0.5 * state.smallest
-    stalled = jnp.where(shrunk | ~near_rounding, 0, state.stalled + 1)
+    shrunk = point.size < 0.5 * old.smallest
+    return jnp.where(shrunk | ~near_rounding, 0, counts.stalled + 1)
+
+
+def _has_ended(
+    step: Array, x: Array, point: Any, stalled: Array, partition: Partition, is_close
+) -> Array:
+    """Whether an accepted point is the optimum."""
+    at_rounding = point.size <= _NOISE_FACTOR * point.noise
     # Where there is no optimum gradients vanish too, but Newton's steps do not.
-    settled = moved <= _SETTLED * (1 + jnp.max(jnp.abs(x), initial=0))
-    norm = jnp.linalg.norm(point.gradient)
-    ended = at_rounding | is_close(x, norm) | (stalled >= _STALL_STEPS)
-    return state._replace(
-        x=x,
-        point=point,
-        smallest=jnp.minimum(state.smallest, point.size),
-        stalled=stalled,
-        done=ended & settled & jnp.isfinite(norm),
-        halvings=jnp.zeros_like(state.halvings),
-    )
+    largest = partition.largest(jnp.abs(jnp.stack([step, x], axis=-1)))
+    moved, reach = jnp.moveaxis(largest, -1, 0)
+    settled = moved <= _SETTLED * (1 + reach)
+    ended = at_rounding | is_close(x, point.norm) | (stalled >= _STALL_STEPS)
+    return ended & settled & jnp.isfinite(point.norm)

@@ -57,6 +57,7 @@ class NewtonCG(AbstractSolver):
             point.diagonal,
             tolerance=0.5 * float(jnp.finfo(rhs.dtype).eps),
             max_steps=self.max_inner_steps,
+            partition=problem.partition,
         )
         return x
 

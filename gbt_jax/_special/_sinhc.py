@@ -11,7 +11,7 @@ Every derivative has two forms:
   because dm/dx = −2m(1+m). The coefficients of each P_n have one sign.
 
 The order is static, and the rule of order n is order n+1: nothing is ever differentiated through
-a `where`.
+a `where`. Each order is jitted, so that laws which nest derivatives trace its series once.
 """
 
 import functools
@@ -116,6 +116,7 @@ def _with_parity(order: int, t: Array, value: Array) -> Array:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+@functools.partial(jax.jit, static_argnums=(1,))
 def log_sinhc(t: Array, order: int = 0) -> Array:
     """The order-th derivative of ℓ(t) = log(sinh t / t)."""
     x = jnp.abs(t)
@@ -134,6 +135,7 @@ def _log_sinhc_jvp(order, primals, tangents):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+@functools.partial(jax.jit, static_argnums=(1, 2))
 def log_sinhc_ratio(t: Array, num_levels: int, order: int = 0) -> Array:
     """The order-th derivative in t of ℓ(Kx) − ℓ(x), x = t/(K−1).
 

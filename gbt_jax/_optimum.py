@@ -1,0 +1,123 @@
+"""The optimum as a pure function of model and comparisons: found by a solver, differentiable."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from . import _graph
+from ._comparisons import Comparisons
+from ._implicit import implicit_minimiser
+from ._model import Model
+from ._newton import Problem, Solution
+from ._objective import (
+    dense_hessian,
+    evaluate,
+    gradient,
+    hessian_product,
+    negative_log_posterior,
+)
+from ._partition import Partition
+from ._solvers import AbstractSolver
+
+_ONE = Partition()
+
+
+def problem(model: Model, comparisons: Comparisons, partition: Partition = _ONE) -> Problem:
+    """What a solver sees of a model and comparisons."""
+    return Problem(
+        functools.partial(evaluate, model, comparisons, partition=partition),
+        functools.partial(hessian_product, model, comparisons),
+        functools.partial(dense_hessian, model, comparisons),
+        partition,
+    )
+
+
+def solve(
+    model: Model,
+    comparisons: Comparisons,
+    initial: Array | None,
+    tolerances: Array | None,
+    *,
+    solver: AbstractSolver,
+    max_steps: int,
+    partition: Partition = _ONE,
+) -> Solution:
+    """The solver's outcome from the better of the prior mean and the initial scores.
+
+    `tolerances` are (rtol, atol) of the error bound; None asks for rounding level.
+    """
+    mean, precision = model.prior(comparisons.num_items, comparisons.value.dtype)
+    start = jnp.where(precision > 0, mean, 0)
+    if initial is not None:
+        losses = [negative_log_posterior(model, comparisons, x) for x in (initial, start)]
+        start = jnp.where(losses[0] < losses[1], initial, start)
+
+    def is_close(x: Array, norm: Array) -> Array:
+        if tolerances is None:
+            return jnp.asarray(False)
+        allowed = tolerances[1] + tolerances[0] * jnp.sqrt(partition.total(x * x))
+        return error_bound(model, comparisons, norm, partition) <= allowed
+
+    return solver.minimise(
+        problem(model, comparisons, partition), start, is_close=is_close, max_steps=max_steps
+    )
+
+
+def error_bound(
+    model: Model, comparisons: Comparisons, norm: Array, partition: Partition = _ONE
+) -> Array:
+    """σ²‖∇L‖ ≥ ‖θ − θ*‖₂, with the largest σ of the problem; inf without a prior."""
+    std = model.prior_std.astype(norm.dtype)
+    if std.ndim:
+        std = partition.largest(jnp.broadcast_to(std, (comparisons.num_items,)))
+    return jnp.where(jnp.isinf(std), jnp.inf, jnp.square(std) * norm)
+
+
+@functools.partial(jax.jit, static_argnames=("max_steps", "solver", "is_held"))
+def implicit_scores(
+    model: Model,
+    comparisons: Comparisons,
+    initial: Array | None,
+    partition: Partition = _ONE,
+    *,
+    solver: AbstractSolver,
+    max_steps: int,
+    is_held: bool,
+) -> Array:
+    """The optimal scores with their derivatives; NaN where they were not found.
+
+    `is_held` says that the prior is known to hold all scores (`_graph.is_held`).
+    """
+
+    def found(parameters) -> Array:
+        model, comparisons, initial = parameters
+        outcome = solve(
+            model,
+            comparisons,
+            initial,
+            None,
+            solver=solver,
+            max_steps=max_steps,
+            partition=partition,
+        )
+        converged = outcome.converged
+        if not is_held:
+            saturated = _graph.saturated_rows(model, comparisons, outcome.x)
+            converged &= partition.at(comparisons.a).largest(saturated.astype(jnp.int32)) == 0
+        return jnp.where(partition.spread(converged), outcome.x, jnp.nan)
+
+    def slope(parameters, scores: Array) -> Array:
+        model, comparisons, _ = parameters
+        return gradient(model, comparisons, scores)
+
+    def hessian(parameters, scores: Array):
+        model, comparisons, _ = parameters
+        here = problem(model, comparisons, partition)
+        point = here.evaluate(scores)
+        product = functools.partial(here.product, point.curvature)
+        return product, functools.partial(solver.solve_linear, here, point)
+
+    scores = implicit_minimiser(found, slope, hessian)((model, comparisons, initial))
+    return scores if is_held else _graph.centred(model, comparisons, scores)
