@@ -15,12 +15,14 @@ from . import _graph
 from ._arrays import floating, is_concrete, whole_number
 from ._comparisons import Comparisons
 from ._model import Model
+from ._newton import Solution
 from ._optimum import error_bound, implicit_scores, solve
+from ._partition import One
 from ._solvers import AbstractSolver, NewtonCG, NewtonCholesky
 from .laws import AbstractRootLaw
 
 _DENSE_ITEMS = 48  # up to here a dense factorisation is faster than conjugate gradients
-_MAX_STEPS = 256
+MAX_STEPS = 256
 
 
 class RESULTS(enum.Enum):
@@ -30,6 +32,7 @@ class RESULTS(enum.Enum):
     max_steps_reached = 1
     non_finite = 2
     no_finite_optimum = 3
+    invalid_data = 4
 
     @property
     def message(self) -> str:
@@ -50,6 +53,10 @@ _MESSAGES = {
     RESULTS.no_finite_optimum: (
         "without a prior these data have no finite optimum: give a finite prior_std, or leave "
         "out the items that only win or only lose"
+    ),
+    RESULTS.invalid_data: (
+        "a value is outside the law's support or not finite, a weight is negative or not finite, "
+        "or an item is compared with itself (`fit` raises for these, `fit_users` goes on)"
     ),
 }
 
@@ -102,7 +109,7 @@ def fit(
     initial: ArrayLike | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    max_steps: int = _MAX_STEPS,
+    max_steps: int = MAX_STEPS,
     throw: bool = True,
 ) -> Fit:
     """The maximum a posteriori scores: argmin L(θ).
@@ -130,7 +137,7 @@ def fit(
     if unbounded.size:
         result = _without_optimum(model, comparisons)
     else:
-        tolerances = _tolerances(rtol, atol, dtype)
+        tolerances = as_tolerances(rtol, atol, dtype)
         result, outside = _fit(
             model, comparisons, start, tolerances, solver=solver, max_steps=max_steps
         )
@@ -148,7 +155,7 @@ def map_scores(
     *,
     solver: AbstractSolver | None = None,
     initial: ArrayLike | None = None,
-    max_steps: int = _MAX_STEPS,
+    max_steps: int = MAX_STEPS,
 ) -> Float[Array, " items"]:
     """The maximum a posteriori scores as a function for JAX: jit, vmap and differentiate it.
 
@@ -175,7 +182,7 @@ def _default_solver(comparisons: Comparisons) -> AbstractSolver:
     return NewtonCholesky() if comparisons.num_items <= _DENSE_ITEMS else NewtonCG()
 
 
-def _tolerances(rtol: float | None, atol: float | None, dtype) -> Array | None:
+def as_tolerances(rtol: float | None, atol: float | None, dtype) -> Array | None:
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value is not None and not 0 <= value < np.inf:
             raise ValueError(f"{name} must be a non-negative number, not {value}")
@@ -186,18 +193,24 @@ def _tolerances(rtol: float | None, atol: float | None, dtype) -> Array | None:
 def _fit(model, comparisons, initial, tolerances, *, solver, max_steps) -> tuple[Fit, Array]:
     """The fit, and whether there are values that the law cannot produce."""
     outcome = solve(model, comparisons, initial, tolerances, solver=solver, max_steps=max_steps)
-    finite = jnp.isfinite(outcome.norm) & jnp.isfinite(outcome.loss)
-    code = jnp.where(outcome.converged, RESULTS.successful.value, RESULTS.max_steps_reached.value)
     result = Fit(
         scores=outcome.x,
         error_bound=error_bound(model, comparisons, outcome.norm),
         gradient_norm=outcome.norm,
-        result_code=jnp.where(finite, code, RESULTS.non_finite.value),
+        result_code=result_codes(outcome),
         stats=Stats(outcome.newton_steps, outcome.inner_steps),
         model=model,
         comparisons=comparisons,
     )
     return result, jnp.any(_outside(model.law, comparisons))
+
+
+def result_codes(outcome: Solution, runaway: Array | bool = False) -> Array:
+    """`RESULTS` of a solver's outcome, per problem."""
+    converged = outcome.converged & ~jnp.asarray(runaway)
+    codes = jnp.where(converged, RESULTS.successful.value, RESULTS.max_steps_reached.value)
+    finite = jnp.isfinite(outcome.norm) & jnp.isfinite(outcome.loss)
+    return jnp.where(finite, codes, RESULTS.non_finite.value)
 
 
 @jax.jit
@@ -207,10 +220,9 @@ def _released(result: Fit) -> Fit:
     A program of its own, because most fits do not need it and it takes as long to compile.
     """
     model, comparisons = result.model, result.comparisons
-    runaway = jnp.any(_graph.saturated_rows(model, comparisons, result.scores))
+    scores, runaway = _graph.released(model, comparisons, result.scores, One())
     converged = result.result_code == RESULTS.successful.value
     code = jnp.where(runaway & converged, RESULTS.max_steps_reached.value, result.result_code)
-    scores = _graph.centred(model, comparisons, result.scores)
     return eqx.tree_at(lambda fit: (fit.scores, fit.result_code), result, (scores, code))
 
 
@@ -231,7 +243,7 @@ def _without_optimum(model: Model, comparisons: Comparisons) -> Fit:
 def _unbounded(model: Model, comparisons: Comparisons) -> np.ndarray:
     if not is_concrete(model, comparisons):
         return np.zeros(0, int)
-    if np.isfinite(model.prior_std).all() or np.isposinf(model.law.max_value):
+    if not _graph.may_be_unbounded(model):
         return np.zeros(0, int)
     return _graph.unbounded_items(model, comparisons)
 

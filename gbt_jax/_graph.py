@@ -10,6 +10,7 @@ from scipy.sparse.csgraph import connected_components
 from ._arrays import is_concrete
 from ._comparisons import Comparisons
 from ._model import Model
+from ._partition import AbstractPartition
 
 
 def component_labels(comparisons: Comparisons) -> Array:
@@ -36,21 +37,42 @@ def component_labels(comparisons: Comparisons) -> Array:
 
 
 def is_held(model: Model, comparisons: Comparisons) -> bool:
-    """Whether the prior is known to hold every score firmly: no `centred`, no `has_run_away`.
+    """Whether the prior is known to hold every score firmly, so that `released` has nothing to do.
 
     False under tracing, where it is not known.
     """
     if not is_concrete(model, comparisons):
         return False
-    dtype = comparisons.value.dtype
     heaviest = np.max(np.asarray(comparisons.weight), initial=0)
     largest_std = np.max(np.asarray(model.prior_std), initial=0)
-    return bool(largest_std**-2.0 > _weak(dtype, heaviest))
+    return bool(largest_std**-2.0 > _weak(comparisons.value.dtype, heaviest))
 
 
 def _weak(dtype, heaviest):
     """Precisions up to here are weak: rounding of the comparisons' pull drowns theirs."""
     return float(jnp.finfo(dtype).eps) ** 0.5 * heaviest
+
+
+def released(
+    model: Model, comparisons: Comparisons, scores: Array, partition: AbstractPartition
+) -> tuple[Array, Array]:
+    """What a weak prior, or none, leaves to be done: (scores at their level, who ran away).
+
+    Problems whose prior holds every score firmly are left as they are.
+    """
+    _, precision = model.prior(comparisons.num_items, scores.dtype)
+    heaviest = partition.at(comparisons.a).largest(comparisons.weight.astype(scores.dtype))
+    weak = partition.largest(1 / precision) >= 1 / _weak(scores.dtype, heaviest)
+
+    def release(scores: Array) -> tuple[Array, Array]:
+        levelled = jnp.where(partition.spread(weak), centred(model, comparisons, scores), scores)
+        saturated = _saturated_rows(model, comparisons, scores).astype(jnp.int32)
+        return levelled, weak & (partition.at(comparisons.a).largest(saturated) > 0)
+
+    def leave(scores: Array) -> tuple[Array, Array]:
+        return scores, jnp.zeros_like(weak)
+
+    return lax.cond(jnp.any(weak), release, leave, scores)
 
 
 def centred(model: Model, comparisons: Comparisons, scores: Array) -> Array:
@@ -59,27 +81,20 @@ def centred(model: Model, comparisons: Comparisons, scores: Array) -> Array:
     Comparisons say nothing about the level of a connected component, so at the optimum the prior
     alone decides it: Σ (θ − μ)/σ² = 0 over the component. With a weak prior rounding leaves the
     level undetermined, and this puts it right; with no prior at all it is a choice, the zero mean.
-    A prior that is not weak compared with the comparisons needs no correction.
     """
     mean, precision = model.prior(comparisons.num_items, scores.dtype)
-
-    def shift(scores: Array) -> Array:
-        labels = component_labels(comparisons)
-        columns = jnp.stack(
-            [precision, precision * (scores - mean), jnp.ones_like(scores), scores], axis=-1
-        )
-        totals = jax.ops.segment_sum(columns, labels, comparisons.num_items)
-        held = totals[:, 0] > 0
-        level = jnp.where(held, totals[:, 1], totals[:, 3])
-        level = level / jnp.where(held, totals[:, 0], jnp.maximum(totals[:, 2], 1))
-        return scores - level[labels]
-
-    heaviest = jnp.max(comparisons.weight.astype(scores.dtype), initial=0)
-    weak = jnp.any(precision <= _weak(scores.dtype, heaviest))
-    return lax.cond(weak, shift, lambda scores: scores, scores)
+    labels = component_labels(comparisons)
+    columns = jnp.stack(
+        [precision, precision * (scores - mean), jnp.ones_like(scores), scores], axis=-1
+    )
+    totals = jax.ops.segment_sum(columns, labels, comparisons.num_items)
+    held = totals[:, 0] > 0
+    level = jnp.where(held, totals[:, 1], totals[:, 3])
+    level = level / jnp.where(held, totals[:, 0], jnp.maximum(totals[:, 2], 1))
+    return scores - level[labels]
 
 
-def saturated_rows(model: Model, comparisons: Comparisons, scores: Array) -> Array:
+def _saturated_rows(model: Model, comparisons: Comparisons, scores: Array) -> Array:
     """Comparisons at the edge between scores that no prior holds, which have grown too far.
 
     Where no finite optimum exists, scores grow until the law's variance vanishes to rounding and
@@ -100,6 +115,11 @@ def _edge(model: Model, comparisons: Comparisons) -> Array:
     """Values from here on are the most that a comparison can say."""
     dtype = comparisons.value.dtype
     return jnp.asarray(model.law.max_value, dtype) * (1 - 64 * jnp.finfo(dtype).eps)
+
+
+def may_be_unbounded(model: Model) -> bool:
+    """Whether some score has no prior, under a law that lets it grow; for concrete models."""
+    return bool(np.isinf(np.asarray(model.prior_std)).any() and np.isfinite(model.law.max_value))
 
 
 def unbounded_items(model: Model, comparisons: Comparisons) -> np.ndarray:

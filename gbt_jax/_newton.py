@@ -8,9 +8,9 @@ step is halved until the loss falls; near the optimum the first try is accepted.
 Iterations end where rounding ends them: when the gradient is at the level of its own rounding
 errors, or when it has stopped shrinking close to it.
 
-Independent problems may be laid side by side (a `Partition`). Each has its own step length, its own
-conjugate gradients and its own end, and stands still from there: what it finds does not depend on
-its neighbours.
+Independent problems may be laid side by side (an `AbstractPartition`). Each has its own step
+length, its own conjugate gradients and its own end, and stands still from there: what it finds does
+not depend on its neighbours.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ._partition import Partition
+from ._partition import AbstractPartition, One
 
+_ONE = One()
 _SUFFICIENT_DECREASE = 1e-4
 _MAX_HALVINGS = 200
 _NOISE_FACTOR = 2.0  # gradients below this many rounding levels are zero as far as one can tell
@@ -48,8 +49,8 @@ class Problem(NamedTuple):
 
     evaluate: Callable[[Array], Any]  # x ↦ Point
     product: Callable[[Any, Array], Array]  # curvature, v ↦ ∇²L v
-    dense: Callable[[Any], Array]  # curvature ↦ ∇²L
-    partition: Partition
+    dense: Callable[[Any], Array]  # curvature ↦ ∇²L, or its blocks
+    partition: AbstractPartition
 
 
 class Solution(NamedTuple):
@@ -87,13 +88,22 @@ def cg_direction(max_steps: int) -> Direction:
 def cholesky_direction(
     problem: Problem, point: Any, rhs: Array, forcing: Array
 ) -> tuple[Array, Array]:
-    """Directions by a dense factorisation, of one problem."""
+    """Directions by dense factorisations: of one problem, or of blocks side by side."""
     del forcing
-    return cholesky_solve(problem.dense(point.curvature), rhs), jnp.ones((), jnp.int32)
+    ones = jnp.ones(problem.partition.shape, jnp.int32)
+    return cholesky_solve(problem.dense(point.curvature), rhs), ones
 
 
-def cholesky_solve(matrix: Array, rhs: Array) -> Array:
-    """Solve a positive semidefinite system whose diagonal may vanish where its row does.
+def cholesky_solve(matrices: Array, rhs: Array) -> Array:
+    """Solve a positive semidefinite system, or a block diagonal one given by equal blocks."""
+    if matrices.ndim == 2:
+        return _cholesky_solve(matrices, rhs)
+    blocks = rhs.reshape(matrices.shape[:2])
+    return jax.vmap(_cholesky_solve)(matrices, blocks).reshape(rhs.shape)
+
+
+def _cholesky_solve(matrix: Array, rhs: Array) -> Array:
+    """A diagonal entry may vanish where its row does.
 
     Scaling to a unit diagonal makes the factorisation as accurate as the problem allows when
     items have very different weights. A small shift regularises the directions that no prior and
@@ -122,7 +132,7 @@ def conjugate_gradients(
     *,
     tolerance: Array | float,
     max_steps: int,
-    partition: Partition = Partition(),  # noqa: B008 (immutable)
+    partition: AbstractPartition = _ONE,
 ) -> tuple[Array, Array]:
     """Solve a positive semidefinite system; (solution, number of steps).
 
@@ -243,7 +253,8 @@ def minimise(
             counts=jnp.where(accepted, jnp.stack(following), waiting),
         )
 
-    infinite, none = partition.full(jnp.inf, start.dtype), partition.full(0, jnp.int32)
+    infinite = jnp.full(partition.shape, jnp.inf, start.dtype)
+    none = jnp.zeros(partition.shape, jnp.int32)
     one, zero = jnp.ones_like(infinite), jnp.zeros_like(infinite)
     first = _Numbers(loss=infinite, slope=zero, length=one, norm=infinite, smallest=infinite)
     state = _State(
@@ -285,7 +296,7 @@ def _stalled(old: _Numbers, counts: _Counts, point: Any) -> Array:
 
 
 def _has_ended(
-    step: Array, x: Array, point: Any, stalled: Array, partition: Partition, is_close
+    step: Array, x: Array, point: Any, stalled: Array, partition: AbstractPartition, is_close
 ) -> Array:
     """Whether an accepted point is the optimum."""
     at_rounding = point.size <= _NOISE_FACTOR * point.noise

@@ -18,7 +18,9 @@ from jaxtyping import ArrayLike, Float
 from ._arrays import floating
 from ._comparisons import Comparisons
 from ._model import Model
-from ._partition import Partition
+from ._partition import AbstractPartition, Blocks, One
+
+_ONE = One()
 
 
 def negative_log_posterior(
@@ -75,7 +77,7 @@ def evaluate(
     model: Model,
     comparisons: Comparisons,
     scores: Array,
-    partition: Partition = Partition(),  # noqa: B008 (immutable)
+    partition: AbstractPartition = _ONE,
 ) -> Evaluation:
     """Loss, gradient and curvature together."""
     mean, precision = model.prior(comparisons.num_items, scores.dtype)
@@ -131,13 +133,20 @@ def hessian_diagonal(model: Model, comparisons: Comparisons, curvature: Array) -
     return precision + (first + second)
 
 
-def dense_hessian(model: Model, comparisons: Comparisons, curvature: Array) -> Array:
-    """∇²L as a matrix."""
+def dense_hessian(
+    model: Model,
+    comparisons: Comparisons,
+    curvature: Array,
+    partition: AbstractPartition = _ONE,
+) -> Array:
+    """∇²L as a matrix; with a partition into blocks, its diagonal blocks."""
     a, b, items = comparisons.a, comparisons.b, jnp.arange(comparisons.num_items, dtype=jnp.int32)
+    size = partition.size if isinstance(partition, Blocks) else comparisons.num_items
     entries = [-curvature, -curvature, hessian_diagonal(model, comparisons, curvature)]
-    matrix = jnp.zeros((comparisons.num_items, comparisons.num_items), curvature.dtype)
-    rows, columns = jnp.concatenate([a, b, items]), jnp.concatenate([b, a, items])
-    return matrix.at[rows, columns].add(jnp.concatenate(entries))
+    rows, columns = jnp.concatenate([a, b, items]), jnp.concatenate([b, a, items]) % max(size, 1)
+    matrix = jnp.zeros(comparisons.num_items * size, curvature.dtype)
+    matrix = matrix.at[rows * size + columns].add(jnp.concatenate(entries))
+    return matrix.reshape(*partition.shape, size, size)
 
 
 def _differences(comparisons: Comparisons, scores: Array) -> Array:

@@ -18,18 +18,18 @@ from ._objective import (
     hessian_product,
     negative_log_posterior,
 )
-from ._partition import Partition
+from ._partition import AbstractPartition, One
 from ._solvers import AbstractSolver
 
-_ONE = Partition()
+_ONE = One()
 
 
-def problem(model: Model, comparisons: Comparisons, partition: Partition = _ONE) -> Problem:
+def problem(model: Model, comparisons: Comparisons, partition: AbstractPartition = _ONE) -> Problem:
     """What a solver sees of a model and comparisons."""
     return Problem(
         functools.partial(evaluate, model, comparisons, partition=partition),
         functools.partial(hessian_product, model, comparisons),
-        functools.partial(dense_hessian, model, comparisons),
+        functools.partial(dense_hessian, model, comparisons, partition=partition),
         partition,
     )
 
@@ -42,7 +42,7 @@ def solve(
     *,
     solver: AbstractSolver,
     max_steps: int,
-    partition: Partition = _ONE,
+    partition: AbstractPartition = _ONE,
 ) -> Solution:
     """The solver's outcome from the better of the prior mean and the initial scores.
 
@@ -66,7 +66,7 @@ def solve(
 
 
 def error_bound(
-    model: Model, comparisons: Comparisons, norm: Array, partition: Partition = _ONE
+    model: Model, comparisons: Comparisons, norm: Array, partition: AbstractPartition = _ONE
 ) -> Array:
     """σ²‖∇L‖ ≥ ‖θ − θ*‖₂, with the largest σ of the problem; inf without a prior."""
     std = model.prior_std.astype(norm.dtype)
@@ -80,7 +80,7 @@ def implicit_scores(
     model: Model,
     comparisons: Comparisons,
     initial: Array | None,
-    partition: Partition = _ONE,
+    partition: AbstractPartition = _ONE,
     *,
     solver: AbstractSolver,
     max_steps: int,
@@ -104,8 +104,7 @@ def implicit_scores(
         )
         converged = outcome.converged
         if not is_held:
-            saturated = _graph.saturated_rows(model, comparisons, outcome.x)
-            converged &= partition.at(comparisons.a).largest(saturated.astype(jnp.int32)) == 0
+            converged &= ~_graph.released(model, comparisons, outcome.x, partition)[1]
         return jnp.where(partition.spread(converged), outcome.x, jnp.nan)
 
     def slope(parameters, scores: Array) -> Array:
@@ -120,4 +119,4 @@ def implicit_scores(
         return product, functools.partial(solver.solve_linear, here, point)
 
     scores = implicit_minimiser(found, slope, hessian)((model, comparisons, initial))
-    return scores if is_held else _graph.centred(model, comparisons, scores)
+    return scores if is_held else _graph.released(model, comparisons, scores, partition)[0]

@@ -1,10 +1,11 @@
-"""A disjoint union of problems, and sums and maxima over each of them.
+"""Independent problems side by side, and sums and maxima over each of them.
 
-Independent problems (one per user, say) laid one after the other are one problem whose graph falls
-apart. What a solver needs to treat them so, each with its own step lengths and its own end, is to
-know which problem an entry belongs to.
+Problems laid one after the other (one per user, say) are one problem whose graph falls apart. What
+a solver needs to treat them so, each with its own step lengths and its own end, is to know which
+problem an entry belongs to.
 """
 
+import abc
 from typing import final
 
 import equinox as eqx
@@ -14,41 +15,134 @@ from jax import Array
 from jaxtyping import Int
 
 
-@final
-class Partition(eqx.Module):
-    """Which of `count` problems each entry belongs to, ascending; `index=None`: one problem.
+class AbstractPartition(eqx.Module):
+    """Which problem each entry of a vector belongs to.
 
-    Quantities of a problem have the shape () if there is one problem, (count,) otherwise.
+    What belongs to a problem as a whole has the shape `shape`: () for one problem.
     """
 
-    index: Int[Array, " entries"] | None = None
-    count: int = eqx.field(static=True, default=1)
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Of a quantity with one number per problem."""
+
+    @abc.abstractmethod
+    def total(self, entries: Array) -> Array:
+        """The sum over each problem, along the first axis."""
+
+    @abc.abstractmethod
+    def inner(self, x: Array, y: Array) -> Array:
+        """The inner product over each problem."""
+
+    @abc.abstractmethod
+    def largest(self, entries: Array) -> Array:
+        """The maximum over each problem of non-negative entries; 0 for an empty one."""
+
+    @abc.abstractmethod
+    def spread(self, per_problem: Array) -> Array:
+        """For each entry the number of its problem."""
+
+    @abc.abstractmethod
+    def at(self, index: Array) -> "AbstractPartition":
+        """The partition of rows that refer to entries, row i to entry `index[i]`, ascending."""
+
+
+@final
+class One(AbstractPartition):
+    """All entries belong to one problem."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """()."""
+        return ()
 
     def total(self, entries: Array) -> Array:
-        """The sum over each problem."""
-        if self.index is None:
-            return jnp.sum(entries, axis=0)
+        """The sum."""
+        return jnp.sum(entries, axis=0)
+
+    def inner(self, x: Array, y: Array) -> Array:
+        """x · y."""
+        return jnp.vdot(x, y)
+
+    def largest(self, entries: Array) -> Array:
+        """The maximum."""
+        return jnp.max(entries, axis=0, initial=0)
+
+    def spread(self, per_problem: Array) -> Array:
+        """The number itself."""
+        return per_problem
+
+    def at(self, index: Array) -> "One":
+        """One problem."""
+        del index
+        return self
+
+
+@final
+class Segments(AbstractPartition):
+    """Entry i belongs to problem `index[i]`, ascending, of `count`."""
+
+    index: Int[Array, " entries"]
+    count: int = eqx.field(static=True)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(count,)."""
+        return (self.count,)
+
+    def total(self, entries: Array) -> Array:
+        """Sums of segments."""
         return jax.ops.segment_sum(entries, self.index, self.count, indices_are_sorted=True)
 
     def inner(self, x: Array, y: Array) -> Array:
-        """The inner product over each problem."""
-        return jnp.vdot(x, y) if self.index is None else self.total(x * y)
+        """Inner products of segments."""
+        return self.total(x * y)
 
     def largest(self, entries: Array) -> Array:
-        """The maximum over each problem of non-negative entries; 0 for an empty one."""
-        if self.index is None:
-            return jnp.max(entries, axis=0, initial=0)
-        start = jnp.zeros(self.count, entries.dtype)
+        """Maxima of segments."""
+        start = jnp.zeros((self.count, *entries.shape[1:]), entries.dtype)
         return start.at[self.index].max(entries, indices_are_sorted=True)
 
     def spread(self, per_problem: Array) -> Array:
-        """Each entry's share: the number of its problem."""
-        return per_problem if self.index is None else per_problem[self.index]
+        """Gathered by the index."""
+        return per_problem[self.index]
 
-    def full(self, value, dtype) -> Array:
-        """The same number for every problem."""
-        return jnp.full(() if self.index is None else (self.count,), value, dtype)
+    def at(self, index: Array) -> "Segments":
+        """The segments of rows."""
+        return Segments(self.index[index], self.count)
 
-    def at(self, index: Array) -> "Partition":
-        """The partition of rows that refer to entries: row i to entry `index[i]`."""
-        return Partition(None if self.index is None else self.index[index], self.count)
+
+@final
+class Blocks(AbstractPartition):
+    """`count` problems of `size` entries each, one after the other."""
+
+    count: int = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(count,)."""
+        return (self.count,)
+
+    def total(self, entries: Array) -> Array:
+        """Sums of blocks."""
+        return jnp.sum(self._blocks(entries), axis=1)
+
+    def inner(self, x: Array, y: Array) -> Array:
+        """Inner products of blocks."""
+        return self.total(x * y)
+
+    def largest(self, entries: Array) -> Array:
+        """Maxima of blocks."""
+        return jnp.max(self._blocks(entries), axis=1)
+
+    def spread(self, per_problem: Array) -> Array:
+        """Repeated within each block."""
+        return jnp.repeat(per_problem, self.size, total_repeat_length=self.count * self.size)
+
+    def at(self, index: Array) -> Segments:
+        """The segments of rows."""
+        return Segments(index // self.size, self.count)
+
+    def _blocks(self, entries: Array) -> Array:
+        return entries.reshape(self.count, self.size, *entries.shape[1:])

