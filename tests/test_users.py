@@ -1,0 +1,403 @@
+"""Many users: the same answers as one by one, whoever the neighbours are."""
+
+import io
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import DATA, random_comparisons, tournesol_problems
+
+import gbt_jax as gbt
+from gbt_jax import _chunks, _fit, _users, laws
+from gbt_jax._progress import Progress
+
+MODEL = gbt.Model(laws.Uniform(), 7.0)
+SIZES = (2, 5, 8, 9, 16, 17, 40, 200)  # users on both sides of every switch between layouts
+
+
+def columns(sizes=SIZES, seed=0, repeats=2):
+    """user, a, b, value: `repeats` users of each size, with twice as many rows as items."""
+    rng = np.random.default_rng(seed)
+    user, a, b = [], [], []
+    for number, size in enumerate(np.repeat(sizes, repeats)):
+        first = rng.integers(0, size, 2 * size)
+        user.append(np.full(2 * size, 7 * number + 3))
+        a.append(1000 + first)
+        b.append(1000 + (first + 1 + rng.integers(0, max(size - 1, 1), 2 * size)) % size)
+    user, a, b = (np.concatenate(column) for column in (user, a, b))
+    value = rng.uniform(-0.95, 0.95, user.size)
+    order = rng.permutation(user.size)
+    return tuple(column[order] for column in (user, a, b, value))
+
+
+def comparisons_of(users, a, b, value, label):
+    """One user's comparisons, items numbered in the order of their labels: built on its own."""
+    rows = users == label
+    items, ends = np.unique(np.concatenate([a[rows], b[rows]]), return_inverse=True)
+    count = int(rows.sum())
+    return gbt.Comparisons(ends[:count], ends[count:], value[rows], num_items=items.size), items
+
+
+@pytest.fixture(scope="module")
+def data():
+    return columns()
+
+
+@pytest.fixture(scope="module")
+def fits(data):
+    return gbt.fit_users(MODEL, gbt.UserComparisons.from_arrays(*data))
+
+
+def test_columns_are_sorted_and_numbered_compactly():
+    user = ["zoe", "ada", "zoe", "ada"]
+    users = gbt.UserComparisons.from_arrays(user, [5, 5, 9, 7], [9, 7, 5, 5], [0.1, 0.2, 0.3, 0.4])
+    np.testing.assert_array_equal(users.users, ["ada", "zoe"])
+    np.testing.assert_array_equal(users.items, [5, 7, 5, 9])
+    np.testing.assert_array_equal(users.item_offsets, [0, 2, 4])
+    np.testing.assert_array_equal(users.row, [1, 3, 0, 2])
+    np.testing.assert_array_equal(users.a, [0, 1, 0, 1])
+    np.testing.assert_array_equal(users.b, [1, 0, 1, 0])
+    np.testing.assert_array_equal(users.value, [0.2, 0.4, 0.1, 0.3])
+    assert len(users) == 2
+    assert "2 users, 4 scores, 4 comparisons" in repr(users)
+
+
+def test_labels_may_be_large_negative_or_text():
+    number = np.array([-5, 10**15, -5, 10**15])
+    text = np.array(["minus", "plus", "minus", "plus"])
+    item = np.array([10**12, -1, 3, 4])
+    other = np.array([7, 3, -1, 10**12])
+    value = np.array([0.1, -0.2, 0.3, 0.4])
+    by_number = gbt.fit_users(MODEL, gbt.UserComparisons.from_arrays(number, item, other, value))
+    by_text = gbt.fit_users(
+        MODEL, gbt.UserComparisons.from_arrays(text, item.astype(str), other.astype(str), value)
+    )
+    expected = dict(
+        zip(zip(by_number.user, by_number.item, strict=True), by_number.scores, strict=True)
+    )
+    for user, label, score in zip(by_text.user, by_text.item, by_text.scores, strict=True):
+        key = (-5 if user == "minus" else 10**15, int(label))
+        np.testing.assert_allclose(score, expected[key], atol=1e-14)
+
+
+def test_columns_that_do_not_fit_together_are_refused():
+    make = gbt.UserComparisons.from_arrays
+    with pytest.raises(ValueError, match="user has 1, a has 2, b has 2, value has 2"):
+        make([1], [1, 2], [2, 1], [0.5, 0.5])
+    with pytest.raises(ValueError, match="a must be a vector of integers or strings"):
+        make([1], [1.5], [2], [0.5])
+    with pytest.raises(ValueError, match="value must be a vector of numbers"):
+        make([1], [1], [2], ["much"])
+    with pytest.raises(ValueError, match="both be integers or both strings"):
+        make([1], [1], ["x"], [0.5])
+    with pytest.raises(ValueError, match=r"prior_std must be one number or one per user \(1\)"):
+        gbt.fit_users(gbt.Model(laws.Uniform(), np.ones(3)), make([1], [1], [2], [0.5]))
+    with pytest.raises(TypeError, match="UserComparisons come second"):
+        gbt.fit_users(MODEL, random_comparisons(3, 4))
+
+
+def test_equals_a_loop_of_fits(data, fits):
+    assert len(fits) == 2 * len(SIZES)
+    assert not fits.failures()
+    for user in fits:
+        alone, items = comparisons_of(*data, user)
+        expected = gbt.fit(MODEL, alone)
+        found = fits.for_user(user)
+        assert found.result is gbt.RESULTS.successful
+        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-12)
+        np.testing.assert_array_equal(fits.item[fits.user == user], items)
+        assert float(found.error_bound) < 1e-11
+        # The certificate, recomputed from the user's own Fit.
+        slope = jax.grad(gbt.negative_log_posterior, argnums=2)(
+            found.model, found.comparisons, found.scores
+        )
+        assert float(jnp.linalg.norm(slope)) < 1e-12
+    assert fits.cg_steps.min() > 0
+    assert set(fits) == set(data[0].tolist())
+    with pytest.raises(KeyError):
+        fits.for_user(4)
+    assert "x" not in fits
+
+
+def test_order_of_rows_does_not_matter(data, fits):
+    order = np.random.default_rng(1).permutation(data[0].size)
+    shuffled = gbt.fit_users(
+        MODEL, gbt.UserComparisons.from_arrays(*(column[order] for column in data))
+    )
+    np.testing.assert_allclose(shuffled.scores, fits.scores, atol=1e-12)
+
+
+def test_chunking_changes_no_bit(data, fits, monkeypatch):
+    smaller = tuple(
+        shape._replace(
+            users=5,
+            items=40
+            if shape.block is None and shape.items < 2**15
+            else 5 * (shape.block or shape.items),
+        )
+        for shape in _chunks.SHAPES[:4]
+    )
+    monkeypatch.setattr(_chunks, "SHAPES", smaller)
+    np.testing.assert_array_equal(
+        gbt.fit_users(MODEL, gbt.UserComparisons.from_arrays(*data)).scores, fits.scores
+    )
+
+
+def test_no_user_can_spoil_another(data, fits):
+    """Bad data of every kind: their own result, and not one bit of difference for the others."""
+    user, a, b, value = data
+    weight = np.ones_like(value)
+    bad = {
+        -1: (1, 2, np.nan, 1.0),
+        -2: (1, 2, 1.5, 1.0),
+        -3: (1, 2, 0.5, -1.0),
+        -4: (1, 1, 0.5, 1.0),
+        -5: (1, 2, 0.5, np.inf),
+        -6: (1, 2, -np.inf, 1.0),
+        -7: (1, 2, 0.5, 1e308),
+    }
+    extra = np.array([(label, *row) for label, row in bad.items()]).repeat(3, axis=0)
+    everyone = gbt.UserComparisons.from_arrays(
+        np.append(user, extra[:, 0].astype(int)),
+        np.append(a, extra[:, 1].astype(int)),
+        np.append(b, extra[:, 2].astype(int)),
+        np.append(value, extra[:, 3]),
+        np.append(weight, extra[:, 4]),
+    )
+    together = gbt.fit_users(MODEL, everyone)
+    failures = together.failures()
+    assert failures == {
+        **dict.fromkeys([-1, -2, -3, -4, -5, -6], gbt.RESULTS.invalid_data),
+        -7: gbt.RESULTS.non_finite,
+    }
+    good = together.user >= 0
+    np.testing.assert_array_equal(together.scores[good], fits.scores)
+    assert np.isnan(together.scores[together.user >= -6][: good.argmax() - 2]).any()
+    for label in (-1, -2, -3, -4, -5, -6):
+        with pytest.raises(
+            ValueError, match=rf"user {label} has bad data: row {user.size}|row \d+"
+        ):
+            together.for_user(label)
+
+
+def test_without_a_prior_each_user_has_its_own_fate():
+    user = [1, 1, 1, 2, 2, 2, 3]
+    a, b = [0, 1, 2, 0, 1, 0, 5], [1, 2, 0, 1, 2, 2, 6]
+    value = [1.0, 1, 1, 1, 1, 1, -1]
+    users = gbt.UserComparisons.from_arrays(user, a, b, value)
+    fits = gbt.fit_users(gbt.Model(laws.Binary(), jnp.inf), users)
+    assert fits.failures() == {2: gbt.RESULTS.no_finite_optimum, 3: gbt.RESULTS.no_finite_optimum}
+    np.testing.assert_allclose(fits[1].scores, 0, atol=1e-14)
+    assert np.isnan(np.asarray(fits[2].scores)).all()
+    held = gbt.fit_users(gbt.Model(laws.Binary(), np.array([np.inf, 2.0, np.inf])), users)
+    assert held.failures() == {3: gbt.RESULTS.no_finite_optimum}
+    np.testing.assert_allclose(
+        held[2].scores, gbt.fit(gbt.Model(laws.Binary(), 2.0), held[2].comparisons).scores
+    )
+
+
+def test_one_prior_per_user(data):
+    users = gbt.UserComparisons.from_arrays(*data)
+    std = np.geomspace(0.1, 50, len(users))
+    mean = np.linspace(-1, 1, len(users))
+    fits = gbt.fit_users(gbt.Model(laws.Uniform(), std, mean), users)
+    for number in (0, 3, 6, 9, 15):
+        label = users.users[number].item()
+        alone, _ = comparisons_of(*data, label)
+        expected = gbt.fit(gbt.Model(laws.Uniform(), std[number], mean[number]), alone)
+        np.testing.assert_allclose(fits[label].scores, expected.scores, atol=1e-12)
+        assert float(fits[label].model.prior_std) == std[number]
+
+
+def test_weak_priors_centre_each_component():
+    user, a, b, value = columns((6, 30), repeats=3)
+    fits = gbt.fit_users(
+        gbt.Model(laws.Uniform(), 1e6), gbt.UserComparisons.from_arrays(user, a, b, value)
+    )
+    assert not fits.failures()
+    for label in fits:
+        expected = gbt.fit(gbt.Model(laws.Uniform(), 1e6), fits[label].comparisons)
+        np.testing.assert_allclose(fits[label].scores, expected.scores, atol=1e-8)
+        assert abs(float(jnp.sum(fits[label].scores))) < 1e-10
+
+
+def test_no_users():
+    none = gbt.UserComparisons.from_arrays([], [], [], [])
+    fits = gbt.fit_users(MODEL, none)
+    assert len(fits) == 0
+    assert fits.scores.shape == (0,)
+    assert gbt.map_user_scores(MODEL, none).shape == (0,)
+
+
+def test_steps_run_out_user_by_user(data):
+    users = gbt.UserComparisons.from_arrays(*data)
+    fits = gbt.fit_users(MODEL, users, max_steps=1)
+    assert set(fits.failures().values()) == {gbt.RESULTS.max_steps_reached}
+    loose = gbt.fit_users(MODEL, users, atol=1e-2)
+    assert not loose.failures()
+    assert 1e-9 < loose.error_bounds.max() <= 1e-2
+
+
+def test_a_second_data_set_compiles_nothing():
+    traces = []
+
+    class Counting(laws.AbstractRootLaw):
+        scale: jax.Array
+
+        def cgf(self, t):
+            traces.append(np.shape(t))
+            return laws.Scaled(laws.Uniform(), self.scale).cgf(t)
+
+    def run(seed, sizes):
+        data = gbt.UserComparisons.from_arrays(*columns(sizes, seed, repeats=1))
+        gbt.fit_users(gbt.Model(Counting(jnp.asarray(1.0 + seed)), 7.0), data)
+
+    run(0, (5, 12, 30))
+    seen = len(traces)
+    run(1, (3, 8, 9, 14, 70, 33))
+    assert len(traces) == seen + 3  # the check of the law itself
+    assert len(_chunks.SHAPES) <= 12
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    devices = jax.devices("cpu")
+    assert len(devices) == 8
+    return jax.make_mesh((8,), ("users",), axis_types=(jax.sharding.AxisType.Auto,))
+
+
+@pytest.mark.slow
+def test_sharded_over_devices(data, fits, mesh):
+    users = gbt.UserComparisons.from_arrays(*data)
+    sharded = gbt.fit_users(MODEL, users, sharding=mesh)
+    np.testing.assert_array_equal(sharded.scores, fits.scores)
+    np.testing.assert_array_equal(sharded.cg_steps, fits.cg_steps)
+    ((chunk,), *_) = _users._in_lanes(users, 1)
+    stacked = jax.tree.map(lambda leaf: np.stack([leaf] * 8), _users._input(MODEL, users, chunk))
+    text = (
+        _users._solve_sharded.lower(
+            MODEL.law, stacked, None, mesh=mesh, shape=chunk.shape, max_steps=9
+        )
+        .compile()
+        .as_text()
+    )
+    assert "while" in text
+    for collective in ("all-reduce", "all-gather", "collective-permute", "all-to-all"):
+        assert collective not in text
+
+
+def test_one_problem_sharded_over_its_comparisons(mesh):
+    comparisons = random_comparisons(60, 800)
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("users"))
+    sharded = jax.device_put(comparisons, rows)
+    assert len(sharded.value.sharding.device_set) == 8
+    np.testing.assert_allclose(
+        gbt.fit(MODEL, sharded).scores, gbt.fit(MODEL, comparisons).scores, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("program", ["chunk", "blocks", "fit", "gradient"])
+def test_programs_for_other_machines(program):
+    """What CUDA, ROCm and TPU would run is produced here, so nothing is for this machine only."""
+    users = gbt.UserComparisons.from_arrays(*columns((5, 30), repeats=1))
+    blocks, union = (chunk for (chunk,) in _users._in_lanes(users, 1))
+    comparisons = random_comparisons(10, 20)
+    chunk = union if program == "chunk" else blocks
+    if program in ("chunk", "blocks"):
+        arguments = (MODEL.law, _users._input(MODEL, users, chunk))
+        function = jax.jit(
+            lambda law, inputs: _users._solve_chunk(
+                law, inputs, None, shape=chunk.shape, max_steps=9
+            )
+        )
+    elif program == "fit":
+        function = jax.jit(
+            lambda m, c: _fit._fit(m, c, None, None, solver=gbt.NewtonCG(), max_steps=9)
+        )
+        arguments = (MODEL, comparisons)
+    else:
+        function = jax.jit(jax.grad(lambda m, c: jnp.sum(gbt.map_scores(m, c) ** 2)))
+        arguments = (MODEL, comparisons)
+    leaves, tree = jax.tree.flatten(arguments)
+    flat = jax.jit(lambda *leaves: jax.tree.leaves(function(*jax.tree.unflatten(tree, leaves))))
+    for platform in ("cuda", "rocm", "tpu"):
+        exported = jax.export.export(flat, platforms=[platform])(*leaves)
+        assert exported.platforms == (platform,)
+        assert "while" in exported.mlir_module()
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")
+@pytest.mark.slow
+def test_tournesol_in_both_precisions():
+    problems = tournesol_problems()
+    user = np.repeat(np.arange(len(problems)), [len(problem) for problem in problems])
+    a, b, value = (
+        np.concatenate([np.asarray(getattr(problem, name)) for problem in problems])
+        for name in ("a", "b", "value")
+    )
+    double = gbt.fit_users(MODEL, gbt.UserComparisons.from_arrays(user, a, b, value))
+    single = gbt.fit_users(
+        MODEL, gbt.UserComparisons.from_arrays(user, a, b, value.astype(np.float32))
+    )
+    assert not double.failures()
+    assert not single.failures()
+    assert single.scores.dtype == np.float32
+    assert np.all(np.abs(single.scores - double.scores) <= 1e-4 * (1 + np.abs(double.scores)))
+    for number, problem in enumerate(problems):
+        expected = gbt.fit(MODEL, problem)
+        np.testing.assert_allclose(double[number].scores, expected.scores, atol=1e-10)
+
+
+def test_gradients_through_all_users(data):
+    users = gbt.UserComparisons.from_arrays(*columns((5, 12, 30), repeats=2))
+
+    def objective(std, scale):
+        model = gbt.Model(laws.Scaled(laws.Uniform(), scale), std)
+        return jnp.sum(jnp.sin(gbt.map_user_scores(model, users)))
+
+    at = jnp.asarray(3.0), jnp.asarray(1.2)
+    gradient = jax.grad(objective, argnums=(0, 1))(*at)
+    step = 1e-4
+    for index in (0, 1):
+        up, down = (
+            objective(*(x + sign * step * (i == index) for i, x in enumerate(at)))
+            for sign in (1, -1)
+        )
+        np.testing.assert_allclose(gradient[index], (up - down) / (2 * step), rtol=1e-6)
+    fits = gbt.fit_users(gbt.Model(laws.Scaled(laws.Uniform(), at[1]), at[0]), users)
+    np.testing.assert_allclose(
+        gbt.map_user_scores(fits.model, users), fits.scores, rtol=1e-12, atol=1e-13
+    )
+    # One std per user: each user's scores depend on its own alone.
+    stds = jnp.full(len(users), 3.0)
+    jacobian = jax.jacrev(lambda std: gbt.map_user_scores(gbt.Model(laws.Uniform(), std), users))(
+        stds
+    )
+    owner = np.repeat(np.arange(len(users)), np.diff(users.item_offsets))
+    others = owner[:, None] != np.arange(len(users))
+    np.testing.assert_array_equal(np.asarray(jacobian)[others], 0)
+    assert np.all(np.abs(np.asarray(jacobian)[~others]) > 0)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_bar_on_a_terminal_only():
+    screen = Terminal()
+    bar = Progress(1_000_000, enabled=True, stream=screen)
+    bar.advance(250_000)
+    bar.advance(750_000)
+    bar.close()
+    last = screen.getvalue().split("\r")[-1]
+    assert last.startswith("100% ████████████████████ 1,000,000 comparisons, ")
+    assert "s left" in last
+    assert all(len(line) <= 80 for line in screen.getvalue().replace("\n", "").split("\r"))
+    for stream, enabled in ((io.StringIO(), True), (Terminal(), False)):
+        bar = Progress(10, enabled=enabled, stream=stream)
+        bar.advance(10)
+        bar.close()
+        assert stream.getvalue() == ""
