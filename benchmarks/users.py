@@ -1,7 +1,7 @@
 """Many users at once: what one call of `fit_users` costs beside other ways to do the same.
 
     python benchmarks/users.py [--users N]      against SciPy and against a loop of `fit`
-    python benchmarks/users.py --switch         blocks against unions, by the size of users
+    python benchmarks/users.py --switch         a union against dense factorisations, by size
     python benchmarks/users.py --rows N         the time to sort columns of N rows
     python benchmarks/users.py --many N         N users with bounded memory, and time per user
 
@@ -14,7 +14,9 @@ preconditioned by its diagonal.
 """
 
 import argparse
+import concurrent.futures
 import csv
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -27,7 +29,7 @@ import scipy.sparse.linalg
 from single import TOURNESOL, best_times, tournesol
 
 import gbt_jax as gbt
-from gbt_jax import _chunks, laws
+from gbt_jax import laws
 
 SIGMA, TOLERANCE = 7.0, 1e-9
 MODEL = gbt.Model(laws.Uniform(), SIGMA)
@@ -169,23 +171,44 @@ def show_contest(num_users: int) -> None:
 
 
 def show_switch() -> None:
-    """Users of one size, factorised in blocks or as a union by conjugate gradients."""
-    union = next(shape for shape in _chunks.SHAPES if shape.block is None)
-    for size in (8, 16, 24, 32, 48):
-        data = simulated(200_000 // size**2 * 8 + 64, size // 2 + 1, size)
-        block = _chunks.Shape(2**13 // size, 2**13 // size * size, 2**14, size)
-        best = {}
-        for name, shapes in (("blocks", (block,)), ("union", (union,))):
-            original, _chunks.SHAPES = _chunks.SHAPES, shapes
-            best[name] = best_times({name: lambda d=data: gbt.fit_users(MODEL, d).scores}, 3)[name]
-            _chunks.SHAPES = original
+    """Tiny users vmapped with dense factorisations, in stacks of one padded shape, or a union."""
+
+    @jax.jit
+    def dense(stack: gbt.Comparisons):
+        solver = gbt.NewtonCholesky()
+        return jax.vmap(lambda one: gbt.map_scores(MODEL, one, solver=solver))(stack)
+
+    for size in (8, 16, 32, 64):
+        data = simulated(100_000 // size**2 * 8 + 256, size // 2 + 1, size)
+        fits = gbt.fit_users(MODEL, data)
+        users = [padded(fits.for_user(int(user)).comparisons, size) for user in data.users]
+        per_stack = max(2**13 // size, 1)
+        stacks = [
+            jax.tree.map(lambda *leaves: np.stack(leaves), *users[start : start + per_stack])
+            for start in range(0, len(users) - per_stack + 1, per_stack)
+        ]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            times = best_times(
+                {
+                    "dense": lambda p=pool, s=stacks: list(p.map(dense, s)),
+                    "union": lambda d=data: gbt.fit_users(MODEL, d).scores,
+                },
+                5,
+            )
+        each = 1e6 * times["dense"] / (per_stack * len(stacks)), 1e6 * times["union"] / len(data)
         print(
-            f"{size // 2 + 1:2} to {size:2} items, {len(data):6,} users: blocks "
-            f"{1e6 * best['blocks'] / len(data):7.1f} µs each, union "
-            f"{1e6 * best['union'] / len(data):7.1f} µs each, ratio "
-            f"{best['blocks'] / best['union']:.2f}",
+            f"{size // 2 + 1:2} to {size:2} items: dense {each[0]:7.1f} µs per user, union "
+            f"{each[1]:7.1f} µs, ratio {each[0] / each[1]:.2f}",
             flush=True,
         )
+
+
+def padded(one: gbt.Comparisons, size: int) -> gbt.Comparisons:
+    """Room for `size` items and twice as many rows."""
+    columns = (np.asarray(column) for column in (one.a, one.b, one.value, one.weight))
+    return gbt.Comparisons(
+        *(np.pad(column, (0, 2 * size - len(one))) for column in columns), num_items=size
+    )
 
 
 def show_sorting(num_rows: int) -> None:
@@ -252,7 +275,9 @@ def show_tournesol() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="What many users cost.")
     parser.add_argument("--users", type=int, default=10_000)
-    parser.add_argument("--switch", action="store_true", help="blocks against unions")
+    parser.add_argument(
+        "--switch", action="store_true", help="a union against dense factorisations"
+    )
     parser.add_argument("--rows", type=int, help="sort columns of this many rows")
     parser.add_argument("--many", type=int, help="this many users, with memory")
     arguments = parser.parse_args()

@@ -51,7 +51,7 @@ def implicit_minimiser(
             product, -change, lambda _, b: linear_solve(b), symmetric=True
         )
         # A factor, not a choice between two values: its transpose makes reverse mode NaN as well.
-        return x, moved * jnp.where(jnp.all(jnp.isfinite(x)), 1, jnp.nan).astype(moved.dtype)
+        return x, moved * jnp.where(jnp.isfinite(x), 1, jnp.nan).astype(moved.dtype)
 
     def call(parameters: Any) -> Array:
         return minimiser(*eqx.partition(parameters, eqx.is_inexact_array))

@@ -49,7 +49,7 @@ class Problem(NamedTuple):
 
     evaluate: Callable[[Array], Any]  # x ↦ Point
     product: Callable[[Any, Array], Array]  # curvature, v ↦ ∇²L v
-    dense: Callable[[Any], Array]  # curvature ↦ ∇²L, or its blocks
+    dense: Callable[[Any], Array]  # curvature ↦ ∇²L
     partition: AbstractPartition
 
 
@@ -88,22 +88,13 @@ def cg_direction(max_steps: int) -> Direction:
 def cholesky_direction(
     problem: Problem, point: Any, rhs: Array, forcing: Array
 ) -> tuple[Array, Array]:
-    """Directions by dense factorisations: of one problem, or of blocks side by side."""
+    """Directions by a dense factorisation, of one problem."""
     del forcing
-    ones = jnp.ones(problem.partition.shape, jnp.int32)
-    return cholesky_solve(problem.dense(point.curvature), rhs), ones
+    return cholesky_solve(problem.dense(point.curvature), rhs), jnp.ones((), jnp.int32)
 
 
-def cholesky_solve(matrices: Array, rhs: Array) -> Array:
-    """Solve a positive semidefinite system, or a block diagonal one given by equal blocks."""
-    if matrices.ndim == 2:
-        return _cholesky_solve(matrices, rhs)
-    blocks = rhs.reshape(matrices.shape[:2])
-    return jax.vmap(_cholesky_solve)(matrices, blocks).reshape(rhs.shape)
-
-
-def _cholesky_solve(matrix: Array, rhs: Array) -> Array:
-    """A diagonal entry may vanish where its row does.
+def cholesky_solve(matrix: Array, rhs: Array) -> Array:
+    """Solve a positive semidefinite system whose diagonal may vanish where its row does.
 
     Scaling to a unit diagonal makes the factorisation as accurate as the problem allows when
     items have very different weights. A small shift regularises the directions that no prior and

@@ -18,7 +18,7 @@ from jaxtyping import ArrayLike, Float
 from ._arrays import floating
 from ._comparisons import Comparisons
 from ._model import Model
-from ._partition import AbstractPartition, Blocks, One
+from ._partition import AbstractPartition, One
 
 _ONE = One()
 
@@ -133,20 +133,13 @@ def hessian_diagonal(model: Model, comparisons: Comparisons, curvature: Array) -
     return precision + (first + second)
 
 
-def dense_hessian(
-    model: Model,
-    comparisons: Comparisons,
-    curvature: Array,
-    partition: AbstractPartition = _ONE,
-) -> Array:
-    """∇²L as a matrix; with a partition into blocks, its diagonal blocks."""
+def dense_hessian(model: Model, comparisons: Comparisons, curvature: Array) -> Array:
+    """∇²L as a matrix."""
     a, b, items = comparisons.a, comparisons.b, jnp.arange(comparisons.num_items, dtype=jnp.int32)
-    size = partition.size if isinstance(partition, Blocks) else comparisons.num_items
     entries = [-curvature, -curvature, hessian_diagonal(model, comparisons, curvature)]
-    rows, columns = jnp.concatenate([a, b, items]), jnp.concatenate([b, a, items]) % max(size, 1)
-    matrix = jnp.zeros(comparisons.num_items * size, curvature.dtype)
-    matrix = matrix.at[rows * size + columns].add(jnp.concatenate(entries))
-    return matrix.reshape(*partition.shape, size, size)
+    matrix = jnp.zeros((comparisons.num_items, comparisons.num_items), curvature.dtype)
+    rows, columns = jnp.concatenate([a, b, items]), jnp.concatenate([b, a, items])
+    return matrix.at[rows, columns].add(jnp.concatenate(entries))
 
 
 def _differences(comparisons: Comparisons, scores: Array) -> Array:

@@ -29,7 +29,7 @@ def problem(model: Model, comparisons: Comparisons, partition: AbstractPartition
     return Problem(
         functools.partial(evaluate, model, comparisons, partition=partition),
         functools.partial(hessian_product, model, comparisons),
-        functools.partial(dense_hessian, model, comparisons, partition=partition),
+        functools.partial(dense_hessian, model, comparisons),
         partition,
     )
 
@@ -91,8 +91,9 @@ def implicit_scores(
     `is_held` says that the prior is known to hold all scores (`_graph.is_held`).
     """
 
+    # Everything traced is a parameter: the rule must not close over it.
     def found(parameters) -> Array:
-        model, comparisons, initial = parameters
+        model, comparisons, initial, partition = parameters
         outcome = solve(
             model,
             comparisons,
@@ -108,15 +109,16 @@ def implicit_scores(
         return jnp.where(partition.spread(converged), outcome.x, jnp.nan)
 
     def slope(parameters, scores: Array) -> Array:
-        model, comparisons, _ = parameters
+        model, comparisons, _, _ = parameters
         return gradient(model, comparisons, scores)
 
     def hessian(parameters, scores: Array):
-        model, comparisons, _ = parameters
+        model, comparisons, _, partition = parameters
         here = problem(model, comparisons, partition)
         point = here.evaluate(scores)
         product = functools.partial(here.product, point.curvature)
         return product, functools.partial(solver.solve_linear, here, point)
 
-    scores = implicit_minimiser(found, slope, hessian)((model, comparisons, initial))
+    parameters = (model, comparisons, initial, partition)
+    scores = implicit_minimiser(found, slope, hessian)(parameters)
     return scores if is_held else _graph.released(model, comparisons, scores, partition)[0]

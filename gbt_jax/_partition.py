@@ -110,39 +110,3 @@ class Segments(AbstractPartition):
     def at(self, index: Array) -> "Segments":
         """The segments of rows."""
         return Segments(self.index[index], self.count)
-
-
-@final
-class Blocks(AbstractPartition):
-    """`count` problems of `size` entries each, one after the other."""
-
-    count: int = eqx.field(static=True)
-    size: int = eqx.field(static=True)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(count,)."""
-        return (self.count,)
-
-    def total(self, entries: Array) -> Array:
-        """Sums of blocks."""
-        return jnp.sum(self._blocks(entries), axis=1)
-
-    def inner(self, x: Array, y: Array) -> Array:
-        """Inner products of blocks."""
-        return self.total(x * y)
-
-    def largest(self, entries: Array) -> Array:
-        """Maxima of blocks."""
-        return jnp.max(self._blocks(entries), axis=1)
-
-    def spread(self, per_problem: Array) -> Array:
-        """Repeated within each block."""
-        return jnp.repeat(per_problem, self.size, total_repeat_length=self.count * self.size)
-
-    def at(self, index: Array) -> Segments:
-        """The segments of rows."""
-        return Segments(index // self.size, self.count)
-
-    def _blocks(self, entries: Array) -> Array:
-        return entries.reshape(self.count, self.size, *entries.shape[1:])

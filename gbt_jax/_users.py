@@ -1,8 +1,9 @@
 """`fit_users`: thousands of users in one call, each with its own optimum and its own result."""
 
-import collections
+import concurrent.futures
 import functools
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, final
 
 import jax
@@ -18,13 +19,13 @@ from ._comparisons import Comparisons
 from ._fit import MAX_STEPS, RESULTS, Fit, Stats, as_tolerances, result_codes
 from ._model import Model
 from ._optimum import error_bound, implicit_scores, solve
-from ._partition import AbstractPartition
+from ._partition import AbstractPartition, Segments
 from ._progress import Progress
-from ._solvers import AbstractSolver, NewtonCG, NewtonCholesky
+from ._solvers import NewtonCG
 from ._user_comparisons import UserComparisons
 from .laws import AbstractRootLaw
 
-_IN_FLIGHT = 4  # chunks being solved at a time: as many as keep the cores busy
+_MAX_WORKERS = 8
 
 
 @final
@@ -97,6 +98,11 @@ class UserFits(Mapping):
         failed = int(np.count_nonzero(self.result_codes))
         return f"UserFits({len(self)} users, {self.scores.size} scores, {failed} failed)"
 
+    def _put(self, chunk: _chunks.Chunk, answer: "_Answer") -> None:
+        self.scores[chunk.slots] = np.asarray(answer.scores)[: chunk.slots.size]
+        for name in _Answer._fields[1:]:
+            getattr(self, name)[chunk.users] = np.asarray(getattr(answer, name))[: chunk.users.size]
+
     def _model_of(self, number: int) -> Model:
         prior = (self.model.prior_std, self.model.prior_mean)
         return Model(self.model.law, *(x if x.ndim == 0 else x[number] for x in prior))
@@ -144,21 +150,28 @@ def fit_users(
     fits = UserFits(model, user_comparisons, np.dtype(dtype))
     bar = Progress(user_comparisons.value.size, enabled=progress)
     lanes = 1 if sharding is None else sharding.size
-    waiting: collections.deque[tuple[list[_chunks.Chunk], _Answer]] = collections.deque()
-    for chunks in _in_lanes(user_comparisons, lanes):
+
+    def work(group: list[_Plan]) -> int:
+        """Solve chunks of one shape, and put the answers where they belong."""
+        chunks = [_pack(user_comparisons, *one) for one in group]
         inputs = [_input(model, user_comparisons, chunk) for chunk in chunks]
         options = {"shape": chunks[0].shape, "max_steps": max_steps}
         if sharding is None:
-            answer = _solve_chunk(model.law, inputs[0], tolerances, **options)
+            answers = [_solve_chunk(model.law, inputs[0], tolerances, **options)]
         else:
             inputs += [_emptied(inputs[0])] * (lanes - len(inputs))
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *inputs)
-            answer = _solve_sharded(model.law, stacked, tolerances, mesh=sharding, **options)
-        waiting.append((chunks, answer))
-        if len(waiting) >= _IN_FLIGHT:
-            _collect(fits, *waiting.popleft(), bar)
-    for chunks, answer in waiting:
-        _collect(fits, chunks, answer, bar)
+            together = _solve_sharded(model.law, stacked, tolerances, mesh=sharding, **options)
+            answers = [_Answer(*(np.asarray(x)[i] for x in together)) for i in range(len(chunks))]
+        for chunk, answer in zip(chunks, answers, strict=True):
+            fits._put(chunk, answer)
+        return sum(chunk.rows.size for chunk in chunks)
+
+    # One thread per core: each solves a chunk at a time, so memory is bounded by the chunks.
+    num_workers = min(os.cpu_count() or 1, _MAX_WORKERS) if lanes == 1 else 1
+    with concurrent.futures.ThreadPoolExecutor(num_workers) as pool:
+        for done in pool.map(_as_here(work), _in_lanes(user_comparisons, lanes)):
+            bar.advance(done)
     bar.close()
     return fits
 
@@ -175,19 +188,20 @@ def map_user_scores(
     _check(model, user_comparisons)
     data, place, start = user_comparisons, np.zeros(user_comparisons.items.size, int), 0
     pieces = [jnp.zeros(0, jnp.asarray(data.value[:0]).dtype)]
-    for (chunk,) in _in_lanes(data, 1):
+    for (one,) in _in_lanes(data, 1):
+        chunk = _pack(data, *one)
         union = _union(model.law, _input(model, data, chunk), shape=chunk.shape)
         scores = implicit_scores(
             union.model,
             union.comparisons,
             None,
             union.partition,
-            solver=_solver(chunk.shape),
+            solver=NewtonCG(),
             max_steps=max_steps,
             is_held=False,
         )
         pieces.append(jnp.where(union.partition.spread(union.left_out), jnp.nan, scores))
-        place[_slots(data, chunk)] = start + chunk.slots
+        place[chunk.slots] = start + np.arange(chunk.slots.size)
         start += chunk.shape.items
     return jnp.concatenate(pieces)[place]
 
@@ -226,22 +240,39 @@ class _Answer(NamedTuple):
     cg_steps: Any
 
 
-def _in_lanes(data: UserComparisons, lanes: int) -> Iterator[list[_chunks.Chunk]]:
-    """The chunks of all users, up to `lanes` of one shape at a time."""
-    group: list[_chunks.Chunk] = []
-    for shape, users in _chunks.plan(np.diff(data.item_offsets), np.diff(data.row_offsets)):
-        if group and (group[0].shape != shape or len(group) == lanes):
+_Plan = tuple[_chunks.Shape, np.ndarray]
+
+
+def _in_lanes(data: UserComparisons, lanes: int) -> Iterator[list[_Plan]]:
+    """The plans of all chunks, up to `lanes` of one shape at a time."""
+    group: list[_Plan] = []
+    for one in _chunks.plan(np.diff(data.item_offsets), np.diff(data.row_offsets)):
+        if group and (group[0][0] != one[0] or len(group) == lanes):
             yield group
             group = []
-        offsets = data.item_offsets, data.row_offsets
-        group.append(_chunks.pack(shape, users, *offsets, data.a, data.b))
+        group.append(one)
     if group:
         yield group
 
 
+def _as_here(function: Callable) -> Callable:
+    """The function for another thread, where contexts of JAX that hold here would not."""
+    x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device  # pyright: ignore
+
+    def there(*arguments):
+        with jax.enable_x64(x64), jax.default_device(device):
+            return function(*arguments)
+
+    return there
+
+
+def _pack(data: UserComparisons, shape: _chunks.Shape, users: np.ndarray) -> _chunks.Chunk:
+    return _chunks.pack(shape, users, data.item_offsets, data.row_offsets, data.a, data.b)
+
+
 def _input(model: Model, data: UserComparisons, chunk: _chunks.Chunk) -> _Input:
     # Problems without a user have the prior of the first one.
-    number = np.full(chunk.shape.num_problems, chunk.users[0])
+    number = np.full(chunk.shape.users + 1, chunk.users[0])
     number[: chunk.users.size] = chunk.users
     inputs = _Input(
         chunk.owner,
@@ -274,13 +305,9 @@ def _emptied(inputs: _Input) -> _Input:
     return inputs._replace(weight=np.zeros_like(inputs.weight), value=np.zeros_like(inputs.value))
 
 
-def _solver(shape: _chunks.Shape) -> AbstractSolver:
-    return NewtonCG() if shape.block is None else NewtonCholesky()
-
-
 @functools.partial(jax.jit, static_argnames=("shape",))
 def _union(law: AbstractRootLaw, inputs: _Input, *, shape: _chunks.Shape) -> _Union:
-    partition = shape.partition(inputs.owner)
+    partition = Segments(inputs.owner, shape.users + 1)
     prior = (partition.spread(x) for x in (inputs.prior_std, inputs.prior_mean))
     rows = partition.at(inputs.a)
     bad_rows = _bad_rows(law, inputs.a, inputs.b, inputs.value, inputs.weight)
@@ -318,7 +345,7 @@ def _solve_chunk(
         comparisons,
         None,
         tolerances,
-        solver=_solver(shape),
+        solver=NewtonCG(),
         max_steps=max_steps,
         partition=partition,
     )
@@ -362,23 +389,6 @@ def _solve_sharded(
         out_specs=spec,
         check_vma=False,  # nothing is replicated that could get out of step
     )(law, inputs, tolerances)
-
-
-def _collect(fits: UserFits, chunks: list[_chunks.Chunk], answer: _Answer, bar: Progress) -> None:
-    """Put the answers of finished chunks where they belong."""
-    answer = _Answer(*(np.asarray(column) for column in answer))
-    for lane, chunk in enumerate(chunks):
-        one = answer if answer.scores.ndim == 1 else _Answer(*(column[lane] for column in answer))
-        fits.scores[_slots(fits.comparisons, chunk)] = one.scores[chunk.slots]
-        for name in _Answer._fields[1:]:
-            getattr(fits, name)[chunk.users] = getattr(one, name)[: chunk.users.size]
-        bar.advance(chunk.rows.size)
-
-
-def _slots(data: UserComparisons, chunk: _chunks.Chunk) -> np.ndarray:
-    """Where the scores of a chunk stand among those of all users."""
-    first = data.item_offsets[chunk.users]
-    return _chunks.ranges(first, data.item_offsets[chunk.users + 1] - first)
 
 
 def _check(model: Model, data: UserComparisons) -> None:

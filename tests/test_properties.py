@@ -33,7 +33,15 @@ EDGES = {name: float(law.max_value) for name, law in LAWS.items()}
 BOUNDED = [name for name, edge in EDGES.items() if np.isfinite(edge)]
 CONTINUOUS = [name for name, law in LAWS.items() if not law.is_discrete]
 
-every_law = pytest.mark.parametrize("name", LAWS)
+
+def over_laws(names):
+    """Run a test on each law; all tests of a law in one process, which compiles it once."""
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=pytest.mark.xdist_group(f"fit {name}")) for name in names]
+    )
+
+
+every_law = over_laws(LAWS)
 thrice_five = settings(max_examples=15, deadline=None, derandomize=True)
 
 
@@ -117,7 +125,7 @@ def test_scores_rise_with_their_comparisons(name, data):
     assert after[b] < before[b]
 
 
-@pytest.mark.parametrize("name", ["Binary", "Davidson", "Uniform", "Skellam"])
+@over_laws(["Binary", "Davidson", "Uniform", "Skellam"])
 @settings(max_examples=5, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_derivatives_are_those_of_the_theory(name, data):
@@ -137,7 +145,7 @@ def test_derivatives_are_those_of_the_theory(name, data):
         assert np.argmax(jacobian[:, row]) == first[row]
 
 
-@pytest.mark.parametrize("name", BOUNDED)
+@over_laws(BOUNDED)
 @thrice_five
 @given(data=st.data())
 def test_no_comparison_moves_scores_far(name, data):
@@ -160,7 +168,7 @@ def test_no_comparison_moves_scores_far(name, data):
         assert np.linalg.norm(solve(model, other) - scores) <= limit * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
+@over_laws(CONTINUOUS)
 @thrice_five
 @given(data=st.data())
 def test_the_expected_comparison_changes_nothing(name, data):

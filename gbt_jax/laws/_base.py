@@ -158,16 +158,17 @@ def check(law: AbstractRootLaw) -> None:
     name = type(law).__name__
     if not isinstance(law, AbstractRootLaw):
         raise TypeError(f"a root law must subclass AbstractRootLaw, and {name} does not")
-    with jax.ensure_compile_time_eval():  # a model may be made under a transformation
-        _check_values(law, name)
-
-
-def _check_values(law: AbstractRootLaw, name: str) -> None:
     t = 2.0 ** np.arange(-4, 11)
-    at_zero = float(law.cgf(0.0))
+
+    def values() -> tuple[Array, Array]:
+        everywhere = jnp.concatenate([jnp.zeros(1), t, -t])
+        return law.cgf(everywhere), law.variance(everywhere)
+
+    with jax.ensure_compile_time_eval():  # a model may be made under a transformation
+        cgf, variance = (np.asarray(x, float) for x in jax.jit(values)())
+    (at_zero,), up, down = np.split(cgf, [1, 1 + t.size])
     if not abs(at_zero) <= 1e-6:
         raise ValueError(f"{name} is not normalised: cgf(0) is {at_zero}, and must be 0")
-    up, down = np.asarray(law.cgf(t), float), np.asarray(law.cgf(-t), float)
     for i in range(len(t)):
         if not (np.isfinite(up[i]) and np.isfinite(down[i])):
             if i > 0 and up[i - 1] > 1e6:  # finite, but beyond the largest float
@@ -181,8 +182,9 @@ def _check_values(law: AbstractRootLaw, name: str) -> None:
                 f"{name} is not symmetric: cgf({t[i]:g}) is {up[i]:g}, "
                 f"cgf({-t[i]:g}) is {down[i]:g}"
             )
-    variance = np.asarray(law.variance(t), float)
-    bad = np.flatnonzero(~(variance >= 0) & np.isfinite(up) & (up < 1e6))
-    if bad.size or not float(law.variance(0.0)) > 0:
-        where = t[bad[0]] if bad.size else 0.0
+    convex = variance[: 1 + t.size] >= 0
+    known = np.append(True, np.isfinite(up) & (up < 1e6))
+    bad = np.flatnonzero(~convex & known)
+    if bad.size or not variance[0] > 0:
+        where = np.append(0.0, t)[bad[0]] if bad.size else 0.0
         raise ValueError(f"{name} is not convex: its variance (cgf'') is not positive at {where:g}")
