@@ -1,16 +1,20 @@
 """Users of all sizes, packed into chunks of a few fixed shapes.
 
-A chunk is a disjoint union of users, one after the other, that one compiled program solves. Its
-arrays are padded to one of a few shapes, so that a second data set compiles nothing.
+A chunk is a disjoint union of users, one after the other, that one compiled program solves; a large
+user is alone in its own. Its arrays are padded to one of a dozen shapes, so that a second data set
+compiles nothing.
 
-Why unions alone, and no dense factorisations of tiny users: with conjugate gradients that run for
-each user apart, the union is the faster at every size of user (`benchmarks/users.py --switch`).
+Why unions, and no dense factorisations of tiny users: with conjugate gradients that run for each
+user apart, the union is the faster at every size of user (`benchmarks/users.py --switch`).
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from jax import Array
+
+from ._partition import AbstractPartition, One, Segments
 
 
 class Shape(NamedTuple):
@@ -20,15 +24,28 @@ class Shape(NamedTuple):
     items: int
     rows: int
 
-    def holds(self, users, items, rows):
-        """Whether there is room for so many (numbers or arrays)."""
-        return (users <= self.users) & (items < self.items) & (rows <= self.rows)
+    def holds(self, users: int, items: int, rows: int) -> bool:
+        """Whether there is room for so many."""
+        return users <= self.users and items < self.items and rows <= self.rows
+
+    @property
+    def num_problems(self) -> int:
+        """Users, and in a union one more that owns the padding."""
+        return 1 if self.users == 1 else self.users + 1
+
+    def partition(self, owner: Array) -> AbstractPartition:
+        """Who owns the items."""
+        return One() if self.users == 1 else Segments(owner, self.num_problems)
 
 
-# Small chunks stay in a core's cache, and slow users hold up few others there. Larger ones, by
-# factors of four, are for users too large for the ones before.
-SHAPES = tuple(Shape(rows // 4, rows // 2, rows) for rows in (2**11, *(4**k for k in range(7, 15))))
-_USUAL = SHAPES[1]
+# Usual chunks stay in a core's cache, and slow users hold up few others there. Smaller ones are for
+# little data. A user is alone or not by its own size, so that its program, and with it the last bit
+# of its scores, does not depend on others.
+_UNIONS = tuple(Shape(rows // 8, rows // 2, rows) for rows in (2**11, 2**13, 2**14))
+_ROWS_ALONE = (2**13, 3 * 2**12, 2**14, 2**15, 2**17, 2**19, 2**22, 2**26, 2**30)
+_ALONE = tuple(Shape(1, rows // 2, rows) for rows in _ROWS_ALONE)
+SHAPES = _UNIONS + _ALONE
+_MOST_ROWS_IN_UNION = 2**12
 
 
 class Chunk(NamedTuple):
@@ -49,27 +66,38 @@ class Chunk(NamedTuple):
         return result
 
 
-def plan(num_items: np.ndarray, num_rows: np.ndarray) -> Iterator[tuple[Shape, np.ndarray]]:
-    """Which users go together: neighbours in size, since a chunk waits for its slowest user."""
-    order = np.argsort(num_rows, kind="stable")
-    items, rows = np.cumsum(num_items[order]), np.cumsum(num_rows[order])
-    start = 0
-    while start < order.size:
-        used_items, used_rows = (x[start - 1] if start else 0 for x in (items, rows))
-        stop = min(
-            start + _USUAL.users,
-            int(np.searchsorted(items, used_items + _USUAL.items)),
-            int(np.searchsorted(rows, used_rows + _USUAL.rows, "right")),
-        )
-        stop = max(stop, start + 1)
-        size = stop - start, items[stop - 1] - used_items, rows[stop - 1] - used_rows
-        shape = next((shape for shape in SHAPES if shape.holds(*size)), None)
+def plan(
+    num_items: np.ndarray, num_rows: np.ndarray, num_workers: int
+) -> Iterator[tuple[Shape, np.ndarray]]:
+    """Which users go together: neighbours in size, since a chunk waits for its slowest user.
+
+    The largest come first, and there are a few chunks for each worker even if the data are few,
+    so that all of them end together.
+    """
+    order = np.argsort(-num_rows, kind="stable")
+    large = (num_rows > _MOST_ROWS_IN_UNION) | (num_items >= _MOST_ROWS_IN_UNION)
+    for user in order[large[order]]:
+        size = 1, int(num_items[user]), int(num_rows[user])
+        shape = next((shape for shape in _ALONE if shape.holds(*size)), None)
         if shape is None:
             raise ValueError(
-                f"user number {order[start]} has {size[2]} comparisons of {size[1]} items, more "
-                "than a chunk can hold: fit it alone, with `fit`"
+                f"user number {user} has {size[2]} comparisons of {size[1]} items, more than a "
+                "chunk can hold: fit it alone, with `fit`"
             )
-        yield shape, order[start:stop]
+        yield shape, np.array([user])
+    order = order[~large[order]]
+    items, rows = (np.cumsum(np.append(0, x[order])) for x in (num_items, num_rows))
+    usual = _UNIONS[-1]
+    most_rows = min(usual.rows, max(_MOST_ROWS_IN_UNION, int(rows[-1]) // (2 * num_workers) + 1))
+    start = 0
+    while start < order.size:
+        stop = min(
+            start + usual.users,
+            int(np.searchsorted(items, items[start] + usual.items)) - 1,
+            int(np.searchsorted(rows, rows[start] + most_rows, "right")) - 1,
+        )
+        size = stop - start, int(items[stop] - items[start]), int(rows[stop] - rows[start])
+        yield next(shape for shape in _UNIONS if shape.holds(*size)), order[start:stop]
         start = stop
 
 
@@ -89,7 +117,7 @@ def pack(
     # Padding compares the last item with itself, so that the owners of rows ascend too.
     ends = np.full((2, shape.rows), shape.items - 1, np.int32)
     ends[0, : rows.size], ends[1, : rows.size] = a[rows] + shift, b[rows] + shift
-    owner = np.full(shape.items, shape.users, np.int32)
+    owner = np.full(shape.items, shape.num_problems - 1, np.int32)
     owner[: num_items.sum()] = np.repeat(np.arange(users.size), num_items)
     return Chunk(shape, users, _ranges(item_offsets[users], num_items), rows, owner, *ends)
 

@@ -82,13 +82,13 @@ def evaluate(
     """Loss, gradient and curvature together."""
     mean, precision = model.prior(comparisons.num_items, scores.dtype)
     value, weight = _columns(comparisons, scores.dtype)
-    t = _differences(comparisons, scores)
+    at_a, at_b = scores[comparisons.a], scores[comparisons.b]
+    t = at_a - at_b
     cgf, expected, variance = model.law.cgf(t), model.law.mean(t), model.law.variance(t)
     linear = value * t
     curvature = weight * variance
     # Every term is rounded to a relative ε, and so is t = θ_a − θ_b, by ε times the scores.
-    absolute = jnp.abs(scores)
-    moved = absolute[comparisons.a] + absolute[comparisons.b]
+    moved = jnp.abs(at_a) + jnp.abs(at_b)
     terms = weight * (jnp.abs(expected) + jnp.abs(value)) + curvature * moved
     # Sums are taken together where that is as fast: every kernel less is compiled sooner.
     columns = jnp.stack([weight * (expected - value), curvature, terms * terms], axis=-1)
@@ -102,11 +102,12 @@ def evaluate(
     per_item = [slope * slope, slope * slope * inverse, squares * inverse, 0.5 * pull * offset]
     totals = jnp.moveaxis(partition.total(jnp.stack(per_item, axis=-1)), -1, 0)
     norm, size, noise = jnp.sqrt(totals[:3])
-    rows = partition.at(comparisons.a)
+    size_of_loss = weight * (cgf + jnp.abs(linear))
+    loss, loss_size = partition.at(comparisons.a).totals(weight * (cgf - linear), size_of_loss)
     eps = jnp.finfo(scores.dtype).eps
     return Evaluation(
-        loss=totals[3] + rows.inner(weight, cgf - linear),
-        loss_noise=4 * eps * (totals[3] + rows.inner(weight, cgf + jnp.abs(linear))),
+        loss=totals[3] + loss,
+        loss_noise=4 * eps * (totals[3] + loss_size),
         gradient=slope,
         norm=norm,
         size=size,

@@ -6,6 +6,7 @@ problem an entry belongs to.
 """
 
 import abc
+from collections.abc import Iterable
 from typing import final
 
 import equinox as eqx
@@ -33,6 +34,10 @@ class AbstractPartition(eqx.Module):
     @abc.abstractmethod
     def inner(self, x: Array, y: Array) -> Array:
         """The inner product over each problem."""
+
+    @abc.abstractmethod
+    def totals(self, *columns: Array) -> Iterable[Array]:
+        """The sums over each problem of several columns, together."""
 
     @abc.abstractmethod
     def largest(self, entries: Array) -> Array:
@@ -63,6 +68,10 @@ class One(AbstractPartition):
     def inner(self, x: Array, y: Array) -> Array:
         """x · y."""
         return jnp.vdot(x, y)
+
+    def totals(self, *columns: Array) -> Iterable[Array]:
+        """The sums."""
+        return [jnp.sum(column) for column in columns]
 
     def largest(self, entries: Array) -> Array:
         """The maximum."""
@@ -97,6 +106,10 @@ class Segments(AbstractPartition):
     def inner(self, x: Array, y: Array) -> Array:
         """Inner products of segments."""
         return self.total(x * y)
+
+    def totals(self, *columns: Array) -> Iterable[Array]:
+        """Sums of segments, in one pass."""
+        return jnp.moveaxis(self.total(jnp.stack(columns, axis=-1)), -1, 0)
 
     def largest(self, entries: Array) -> Array:
         """Maxima of segments."""

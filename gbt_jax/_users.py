@@ -19,7 +19,7 @@ from ._comparisons import Comparisons
 from ._fit import MAX_STEPS, RESULTS, Fit, Stats, as_tolerances, result_codes
 from ._model import Model
 from ._optimum import error_bound, implicit_scores, solve
-from ._partition import AbstractPartition, Segments
+from ._partition import AbstractPartition
 from ._progress import Progress
 from ._solvers import NewtonCG
 from ._user_comparisons import UserComparisons
@@ -168,8 +168,7 @@ def fit_users(
         return sum(chunk.rows.size for chunk in chunks)
 
     # One thread per core: each solves a chunk at a time, so memory is bounded by the chunks.
-    num_workers = min(os.cpu_count() or 1, _MAX_WORKERS) if lanes == 1 else 1
-    with concurrent.futures.ThreadPoolExecutor(num_workers) as pool:
+    with concurrent.futures.ThreadPoolExecutor(_num_workers(lanes)) as pool:
         for done in pool.map(_as_here(work), _in_lanes(user_comparisons, lanes)):
             bar.advance(done)
     bar.close()
@@ -246,13 +245,18 @@ _Plan = tuple[_chunks.Shape, np.ndarray]
 def _in_lanes(data: UserComparisons, lanes: int) -> Iterator[list[_Plan]]:
     """The plans of all chunks, up to `lanes` of one shape at a time."""
     group: list[_Plan] = []
-    for one in _chunks.plan(np.diff(data.item_offsets), np.diff(data.row_offsets)):
+    sizes = np.diff(data.item_offsets), np.diff(data.row_offsets)
+    for one in _chunks.plan(*sizes, max(lanes, _num_workers(lanes))):
         if group and (group[0][0] != one[0] or len(group) == lanes):
             yield group
             group = []
         group.append(one)
     if group:
         yield group
+
+
+def _num_workers(lanes: int) -> int:
+    return min(os.cpu_count() or 1, _MAX_WORKERS) if lanes == 1 else 1
 
 
 def _as_here(function: Callable) -> Callable:
@@ -272,7 +276,7 @@ def _pack(data: UserComparisons, shape: _chunks.Shape, users: np.ndarray) -> _ch
 
 def _input(model: Model, data: UserComparisons, chunk: _chunks.Chunk) -> _Input:
     # Problems without a user have the prior of the first one.
-    number = np.full(chunk.shape.users + 1, chunk.users[0])
+    number = np.full(chunk.shape.num_problems, chunk.users[0])
     number[: chunk.users.size] = chunk.users
     inputs = _Input(
         chunk.owner,
@@ -307,7 +311,7 @@ def _emptied(inputs: _Input) -> _Input:
 
 @functools.partial(jax.jit, static_argnames=("shape",))
 def _union(law: AbstractRootLaw, inputs: _Input, *, shape: _chunks.Shape) -> _Union:
-    partition = Segments(inputs.owner, shape.users + 1)
+    partition = shape.partition(inputs.owner)
     prior = (partition.spread(x) for x in (inputs.prior_std, inputs.prior_mean))
     rows = partition.at(inputs.a)
     bad_rows = _bad_rows(law, inputs.a, inputs.b, inputs.value, inputs.weight)
@@ -353,14 +357,15 @@ def _solve_chunk(
     codes = result_codes(outcome, runaway)
     codes = jnp.where(inputs.is_unbounded, RESULTS.no_finite_optimum.value, codes)
     bounds = error_bound(model, comparisons, outcome.norm, partition)
-    return _Answer(
-        scores=jnp.where(partition.spread(left_out), jnp.nan, scores),
-        result_codes=jnp.where(is_bad, RESULTS.invalid_data.value, codes),
-        error_bounds=jnp.where(left_out, jnp.inf, bounds),
-        gradient_norms=jnp.where(left_out, jnp.nan, outcome.norm),
-        newton_steps=outcome.newton_steps,
-        cg_steps=outcome.inner_steps,
+    per_problem = (
+        jnp.where(is_bad, RESULTS.invalid_data.value, codes),
+        jnp.where(left_out, jnp.inf, bounds),
+        jnp.where(left_out, jnp.nan, outcome.norm),
+        outcome.newton_steps,
+        outcome.inner_steps,
     )
+    scores = jnp.where(partition.spread(left_out), jnp.nan, scores)
+    return _Answer(scores, *(jnp.reshape(x, shape.num_problems) for x in per_problem))
 
 
 @functools.partial(jax.jit, static_argnames=("mesh", "shape", "max_steps"))
