@@ -8,9 +8,9 @@
 Users have 5 to 60 items each (log-uniform) and twice as many comparisons, Uniform law, σ = 7, and
 everyone is solved to a gradient of 1e-9 (`atol` = σ² times that). All times are after compilation,
 best of a few, contestants interleaved. The slow contestants run on a sample of the users, and their
-time is multiplied up. SciPy is the reference: L-BFGS-B user by user (ftol 0, gtol 1e-9, analytic gradient),
-and Newton's method on all users as one problem, with a sparse Hessian and conjugate gradients
-preconditioned by its diagonal.
+time is multiplied up. SciPy is the reference: L-BFGS-B user by user (ftol 0, gtol 1e-9, analytic
+gradient), and Newton's method on all users as one problem, with a sparse Hessian and conjugate
+gradients preconditioned by its diagonal.
 """
 
 import argparse
