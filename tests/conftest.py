@@ -1,5 +1,6 @@
 """Settings of every test, and nothing else. They stand before the first import of JAX."""
 
+import gc
 import os
 
 # Eight simulated devices, so that sharded code is tested on any machine.
@@ -13,3 +14,6 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 # jax_numpy_rank_promotion stays at "allow": `shape + t.shape` draws and sums over a law's values
 # broadcast trailing dimensions on purpose, everywhere.
+
+# Tracing makes many short-lived objects, and JAX tidies up at every collection: too often.
+gc.set_threshold(200_000, 50, 50)

@@ -6,6 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from law_battery import LAWS, evaluator, every_law, log_prob, over_laws
 from scipy import special, stats
 
@@ -75,6 +76,7 @@ def test_shapes_of_samples(case):
 
 
 @every_law
+@pytest.mark.slow
 def test_samples_have_the_right_moments(case):
     law = case.law
     t, draws = _draws(case)
@@ -112,6 +114,7 @@ def _distribution_function(case, t):
 
 
 @every_law
+@pytest.mark.slow
 def test_samples_follow_log_prob(case):
     for t, draws in zip(_draws(case)[0], _draws(case)[1].T, strict=True):
         if abs(t) > 5:  # too narrow for the trapezoidal rule, or one value only
@@ -134,6 +137,7 @@ def test_samples_follow_log_prob(case):
 @over_laws(
     tuple(c for c in LAWS if c.label in ("Beta(0.3)", "Uniform", "Density(bell)", "Skellam(1.3)"))
 )
+@pytest.mark.slow
 def test_draws_in_float32(case):
     t = jnp.asarray([0.0, -1.5, 3.0], jnp.float32)
     draw = jax.jit(lambda t, key: case.law.sample(t, key=key, shape=(NUM_DRAWS,)))

@@ -166,6 +166,7 @@ def _assert_derivative(found, expected, value):
 
 
 @every_parametric_law
+@pytest.mark.slow
 def test_parameters_are_differentiable(case):
     t = jnp.asarray([0.0, 0.3, -2.0, 25.0, 80.0])  # Beta: series up to 60, then asymptotics
 
@@ -187,6 +188,7 @@ def test_parameters_are_differentiable(case):
 
 
 @every_parametric_law
+@pytest.mark.slow
 def test_inverse_mean_is_differentiable_in_parameters(case):
     m = jnp.asarray([0.0, 0.2, -0.35]) * min(1.0, float(case.law.max_value))
 
@@ -229,6 +231,7 @@ def test_inverse_mean_round_trips_and_ends(case):
 
 
 @every_law
+@pytest.mark.slow
 def test_derivatives_of_inverse_mean(case):
     """t' = 1/Φ'', t'' = −Φ'''/Φ''³."""
     m = jnp.asarray([0.0, 1e-8, 0.1, -0.6, 0.95]) * min(1.0, float(case.law.max_value))

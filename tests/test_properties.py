@@ -42,7 +42,7 @@ def over_laws(names):
 
 
 every_law = over_laws(LAWS)
-thrice_five = settings(max_examples=15, deadline=None, derandomize=True)
+ten_times = settings(max_examples=10, deadline=None, derandomize=True)
 
 
 @functools.cache
@@ -90,7 +90,7 @@ def components(comparisons):
 
 
 @every_law
-@thrice_five
+@ten_times
 @given(data=st.data())
 def test_zero_mean_bound_and_certificate(name, data):
     model, comparisons = data.draw(problems(name))
@@ -108,7 +108,7 @@ def test_zero_mean_bound_and_certificate(name, data):
 
 
 @every_law
-@thrice_five
+@ten_times
 @given(data=st.data())
 def test_scores_rise_with_their_comparisons(name, data):
     """One step of the support up, or a twentieth of the way on a continuous one."""
@@ -146,7 +146,7 @@ def test_derivatives_are_those_of_the_theory(name, data):
 
 
 @over_laws(BOUNDED)
-@thrice_five
+@ten_times
 @given(data=st.data())
 def test_no_comparison_moves_scores_far(name, data):
     """Changed, removed or added, it moves them by 2√2 r_max σ² at most."""
@@ -169,7 +169,7 @@ def test_no_comparison_moves_scores_far(name, data):
 
 
 @over_laws(CONTINUOUS)
-@thrice_five
+@ten_times
 @given(data=st.data())
 def test_the_expected_comparison_changes_nothing(name, data):
     """A comparison added at Φ'(θ_ab) moves nothing; above it θ_a rises and θ_b falls."""

@@ -103,17 +103,19 @@ def test_equals_a_loop_of_fits(data, fits):
     assert not fits.failures()
     for user in fits:
         alone, items = comparisons_of(*data, user)
-        expected = gbt.fit(MODEL, alone)
         found = fits.for_user(user)
         assert found.result is gbt.RESULTS.successful
-        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-12)
         np.testing.assert_array_equal(fits.item[fits.user == user], items)
         assert float(found.error_bound) < 1e-11
-        # The certificate, recomputed from the user's own Fit.
-        slope = jax.grad(gbt.negative_log_posterior, argnums=2)(
-            found.model, found.comparisons, found.scores
-        )
-        assert float(jnp.linalg.norm(slope)) < 1e-12
+        # Stationarity, in NumPy alone.
+        scores, a, b = (np.asarray(x) for x in (found.scores, alone.a, alone.b))
+        t = scores[a] - scores[b]
+        residual = 1 / np.tanh(t) - 1 / t - np.asarray(alone.value)
+        slope = scores / 49 + np.bincount(a, residual, scores.size)
+        slope -= np.bincount(b, residual, scores.size)
+        assert np.abs(slope).max() < 1e-9
+        if user % 4 == 0:
+            np.testing.assert_allclose(scores, gbt.fit(MODEL, alone).scores, atol=1e-12)
     assert fits.cg_steps.min() > 0
     assert set(fits) == set(data[0].tolist())
     with pytest.raises(KeyError):
@@ -353,6 +355,7 @@ def test_tournesol_in_both_precisions():
         np.testing.assert_allclose(double[number].scores, expected.scores, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_gradients_through_all_users(data):
     users = gbt.UserComparisons.from_arrays(*columns((5, 12, 30), repeats=2))
 
