@@ -17,7 +17,7 @@ from ._solvers import AbstractSolver as AbstractSolver
 from ._solvers import NewtonCG as NewtonCG
 from ._solvers import NewtonCholesky as NewtonCholesky
 from ._user_comparisons import UserComparisons as UserComparisons
-from ._users import UserFits as UserFits
+from ._user_fits import UserFits as UserFits
 from ._users import fit_users as fit_users
 from ._users import map_user_scores as map_user_scores
 

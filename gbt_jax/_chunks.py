@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from jax import Array
 
-from ._partition import AbstractPartition, One, Segments
+from ._partition import ONE, AbstractPartition, Segments
 
 
 class Shape(NamedTuple):
@@ -36,7 +36,7 @@ class Shape(NamedTuple):
 
     def partition(self, owner: Array) -> AbstractPartition:
         """Who owns the items."""
-        return One() if self.users == 1 else Segments(owner, self.num_problems)
+        return ONE if self.users == 1 else Segments(owner, self.num_problems)
 
 
 # Usual chunks stay in a core's cache, and slow users hold up few others there. Smaller ones are for

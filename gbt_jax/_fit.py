@@ -17,7 +17,7 @@ from ._comparisons import Comparisons
 from ._model import Model
 from ._newton import Solution
 from ._optimum import error_bound, implicit_scores, solve
-from ._partition import One
+from ._partition import ONE
 from ._solvers import AbstractSolver, NewtonCG, NewtonCholesky
 from .laws import AbstractRootLaw
 
@@ -134,16 +134,17 @@ def fit(
     dtype = comparisons.value.dtype
     start = None if initial is None else _initial(initial, comparisons, dtype)
     unbounded = _unbounded(model, comparisons)
+    tolerances = as_tolerances(rtol, atol, dtype)
     if unbounded.size:
         result = _without_optimum(model, comparisons)
+        outside = jnp.any(_outside(model.law, comparisons))
     else:
-        tolerances = as_tolerances(rtol, atol, dtype)
         result, outside = _fit(
             model, comparisons, start, tolerances, solver=solver, max_steps=max_steps
         )
-        _refuse_outside(model, comparisons, outside)
-        if not _graph.is_held(model, comparisons):
-            result = _released(result)
+    _refuse_outside(model, comparisons, outside)
+    if not unbounded.size and not _graph.is_held(model, comparisons):
+        result = _released(result)
     if throw and result.result is not RESULTS.successful:
         raise FitError(_explain(result, unbounded), result)
     return result
@@ -183,6 +184,7 @@ def _default_solver(comparisons: Comparisons) -> AbstractSolver:
 
 
 def as_tolerances(rtol: float | None, atol: float | None, dtype) -> Array | None:
+    """(rtol, atol), or None where both are 0 or not given: then rounding alone ends a fit."""
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value is not None and not 0 <= value < np.inf:
             raise ValueError(f"{name} must be a non-negative number, not {value}")
@@ -220,7 +222,7 @@ def _released(result: Fit) -> Fit:
     A program of its own, because most fits do not need it and it takes as long to compile.
     """
     model, comparisons = result.model, result.comparisons
-    scores, runaway = _graph.released(model, comparisons, result.scores, One())
+    scores, runaway = _graph.released(model, comparisons, result.scores, ONE)
     converged = result.result_code == RESULTS.successful.value
     code = jnp.where(runaway & converged, RESULTS.max_steps_reached.value, result.result_code)
     return eqx.tree_at(lambda fit: (fit.scores, fit.result_code), result, (scores, code))
@@ -241,9 +243,7 @@ def _without_optimum(model: Model, comparisons: Comparisons) -> Fit:
 
 
 def _unbounded(model: Model, comparisons: Comparisons) -> np.ndarray:
-    if not is_concrete(model, comparisons):
-        return np.zeros(0, int)
-    if not _graph.may_be_unbounded(model):
+    if not is_concrete(model, comparisons) or not _graph.may_be_unbounded(model):
         return np.zeros(0, int)
     return _graph.unbounded_items(model, comparisons)
 
@@ -275,13 +275,7 @@ def _check(model: Model, comparisons: Comparisons) -> None:
         raise TypeError(f"fit takes a Model first, not {type(model).__name__}")
     if not isinstance(comparisons, Comparisons):
         raise TypeError(f"fit takes Comparisons second, not {type(comparisons).__name__}")
-    for name in ("prior_std", "prior_mean"):
-        shape = getattr(model, name).shape
-        if shape not in ((), (comparisons.num_items,)):
-            raise ValueError(
-                f"{name} must be one number or one per item ({comparisons.num_items}), and has "
-                f"shape {shape}"
-            )
+    model.check_prior(comparisons.num_items, "item")
 
 
 def _refuse_outside(model: Model, comparisons: Comparisons, any_outside: Array) -> None:

@@ -3,7 +3,6 @@
 from typing import final
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -33,7 +32,7 @@ class Model(eqx.Module):
         prior_mean: ArrayLike = 0.0,
     ):
         own = not type(law).__module__.startswith(laws.__name__ + ".")
-        if own and all(is_concrete(leaf) for leaf in jax.tree.leaves(law)):
+        if own and is_concrete(law):
             laws.check(law)  # someone's own: the laws of this package are right by their tests
         self.law = law
         self.prior_std, self.prior_mean = floating(prior_std), floating(prior_mean)
@@ -44,6 +43,15 @@ class Model(eqx.Module):
                 raise ValueError(f"prior_std must be positive (inf for no prior), not {bad}")
         if is_concrete(self.prior_mean) and not np.isfinite(self.prior_mean).all():
             raise ValueError("prior_mean must be finite")
+
+    def check_prior(self, count: int, per: str) -> None:
+        """Refuse a prior that is neither one number nor one per item (or user), of so many."""
+        for name in ("prior_std", "prior_mean"):
+            shape = getattr(self, name).shape
+            if shape not in ((), (count,)):
+                raise ValueError(
+                    f"{name} must be one number or one per {per} ({count}), and has shape {shape}"
+                )
 
     def prior(self, num_items: int, dtype) -> tuple[Array, Array]:
         """(mean, precision 1/σ²) of every item; precision 0 where there is no prior."""

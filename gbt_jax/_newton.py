@@ -13,6 +13,7 @@ length, its own conjugate gradients and its own end, and stands still from there
 not depend on its neighbours.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -20,9 +21,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ._partition import AbstractPartition, One
+from ._partition import ONE, AbstractPartition
 
-_ONE = One()
 _SUFFICIENT_DECREASE = 1e-4
 _MAX_HALVINGS = 200
 _NOISE_FACTOR = 2.0  # gradients below this many rounding levels are zero as far as one can tell
@@ -123,7 +123,7 @@ def conjugate_gradients(
     *,
     tolerance: Array | float,
     max_steps: int,
-    partition: AbstractPartition = _ONE,
+    partition: AbstractPartition = ONE,
 ) -> tuple[Array, Array]:
     """Solve a positive semidefinite system; (solution, number of steps).
 
@@ -201,68 +201,69 @@ def minimise(
     which tries the start itself), the point is accepted and a new direction computed from it;
     otherwise the step is halved. One evaluation in one loop keeps compilation short.
     """
-    partition = problem.partition
+    final = lax.while_loop(
+        lambda state: jnp.any(_goes_on(_Counts(*state.counts), max_steps)),
+        functools.partial(_advance, problem, direction, is_close, max_steps),
+        _initial_state(problem.partition, start),
+    )
+    numbers, counts = _Numbers(*final.numbers), _Counts(*final.counts)
+    steps = counts.newton_steps, counts.inner_steps
+    return Solution(final.x, numbers.loss, numbers.norm, counts.done > 0, *steps)
 
-    def goes_on(counts: _Counts) -> Array:
-        failed = (counts.newton_steps >= max_steps) | (counts.halvings >= _MAX_HALVINGS)
-        return (counts.done == 0) & ~failed
 
-    def advance(state: _State) -> _State:
-        old, counts = _Numbers(*state.numbers), _Counts(*state.counts)
-        tried = state.x + partition.spread(old.length) * state.step
-        point = problem.evaluate(tried)
-        target = old.loss + _SUFFICIENT_DECREASE * old.length * old.slope
-        accepted = (point.loss <= target) & jnp.isfinite(point.loss) & goes_on(counts)
-        stalled = _stalled(old, counts, point)
-        done = _has_ended(state.step, tried, point, stalled, partition, is_close)
-        turns = accepted & ~done
-        rhs = jnp.where(partition.spread(turns), -point.gradient, 0)
-        step, inner = direction(problem, point, rhs, _forcing(point))
-        numbers = _Numbers(
-            loss=point.loss + point.loss_noise,
-            slope=-partition.inner(rhs, step),
-            length=jnp.ones_like(old.length),
-            norm=point.norm,
-            smallest=jnp.minimum(old.smallest, point.size),
-        )
-        following = _Counts(
-            stalled=stalled,
-            halvings=jnp.zeros_like(counts.halvings),
-            newton_steps=counts.newton_steps + turns.astype(jnp.int32),
-            inner_steps=counts.inner_steps + jnp.where(turns, inner, 0),
-            done=done.astype(jnp.int32),
-        )
-        # A loss that is not finite at the start ends the problem: no smaller step can mend it.
-        again = jnp.where(jnp.isfinite(old.loss), counts.halvings + 1, _MAX_HALVINGS)
-        halved = jnp.stack(old._replace(length=0.5 * old.length))
-        waiting = jnp.stack(counts._replace(halvings=again))
-        here = partition.spread(accepted)
-        return _State(
-            x=jnp.where(here, tried, state.x),
-            step=jnp.where(here, step, state.step),
-            numbers=jnp.where(accepted, jnp.stack(numbers), halved),
-            counts=jnp.where(accepted, jnp.stack(following), waiting),
-        )
-
+def _initial_state(partition: AbstractPartition, start: Array) -> _State:
+    """Before the first evaluation: any loss is better than the infinite one."""
     infinite = jnp.full(partition.shape, jnp.inf, start.dtype)
     none = jnp.zeros(partition.shape, jnp.int32)
     one, zero = jnp.ones_like(infinite), jnp.zeros_like(infinite)
-    first = _Numbers(loss=infinite, slope=zero, length=one, norm=infinite, smallest=infinite)
-    state = _State(
-        x=start,
-        step=jnp.zeros_like(start),
-        numbers=jnp.stack(first),
-        counts=jnp.stack(_Counts(none, none, none, none, none)),
+    numbers = _Numbers(loss=infinite, slope=zero, length=one, norm=infinite, smallest=infinite)
+    counts = _Counts(none, none, none, none, none)
+    return _State(start, jnp.zeros_like(start), jnp.stack(numbers), jnp.stack(counts))
+
+
+def _goes_on(counts: _Counts, max_steps: int) -> Array:
+    failed = (counts.newton_steps >= max_steps) | (counts.halvings >= _MAX_HALVINGS)
+    return (counts.done == 0) & ~failed
+
+
+def _advance(
+    problem: Problem, direction: Direction, is_close: Callable, max_steps: int, state: _State
+) -> _State:
+    """One round: evaluate the point being tried; where it is accepted turn, elsewhere halve."""
+    partition, old, counts = problem.partition, _Numbers(*state.numbers), _Counts(*state.counts)
+    tried = state.x + partition.spread(old.length) * state.step
+    point = problem.evaluate(tried)
+    target = old.loss + _SUFFICIENT_DECREASE * old.length * old.slope
+    accepted = (point.loss <= target) & jnp.isfinite(point.loss) & _goes_on(counts, max_steps)
+    stalled = _stalled(old, counts, point)
+    done = _has_ended(state.step, tried, point, stalled, partition, is_close)
+    turns = accepted & ~done
+    rhs = jnp.where(partition.spread(turns), -point.gradient, 0)
+    step, inner = direction(problem, point, rhs, _forcing(point))
+    numbers = _Numbers(
+        loss=point.loss + point.loss_noise,
+        slope=-partition.inner(rhs, step),
+        length=jnp.ones_like(old.length),
+        norm=point.norm,
+        smallest=jnp.minimum(old.smallest, point.size),
     )
-    final = lax.while_loop(lambda state: jnp.any(goes_on(_Counts(*state.counts))), advance, state)
-    numbers, counts = _Numbers(*final.numbers), _Counts(*final.counts)
-    return Solution(
-        final.x,
-        numbers.loss,
-        numbers.norm,
-        counts.done > 0,
-        counts.newton_steps,
-        counts.inner_steps,
+    following = _Counts(
+        stalled=stalled,
+        halvings=jnp.zeros_like(counts.halvings),
+        newton_steps=counts.newton_steps + turns.astype(jnp.int32),
+        inner_steps=counts.inner_steps + jnp.where(turns, inner, 0),
+        done=done.astype(jnp.int32),
+    )
+    # A loss that is not finite at the start ends the problem: no smaller step can mend it.
+    again = jnp.where(jnp.isfinite(old.loss), counts.halvings + 1, _MAX_HALVINGS)
+    halved = jnp.stack(old._replace(length=0.5 * old.length))
+    waiting = jnp.stack(counts._replace(halvings=again))
+    here = partition.spread(accepted)
+    return _State(
+        x=jnp.where(here, tried, state.x),
+        step=jnp.where(here, step, state.step),
+        numbers=jnp.where(accepted, jnp.stack(numbers), halved),
+        counts=jnp.where(accepted, jnp.stack(following), waiting),
     )
 
 

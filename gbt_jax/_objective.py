@@ -18,9 +18,7 @@ from jaxtyping import ArrayLike, Float
 from ._arrays import floating
 from ._comparisons import Comparisons
 from ._model import Model
-from ._partition import AbstractPartition, One
-
-_ONE = One()
+from ._partition import ONE, AbstractPartition
 
 
 def negative_log_posterior(
@@ -77,7 +75,7 @@ def evaluate(
     model: Model,
     comparisons: Comparisons,
     scores: Array,
-    partition: AbstractPartition = _ONE,
+    partition: AbstractPartition = ONE,
 ) -> Evaluation:
     """Loss, gradient and curvature together."""
     mean, precision = model.prior(comparisons.num_items, scores.dtype)

@@ -18,13 +18,11 @@ from ._objective import (
     hessian_product,
     negative_log_posterior,
 )
-from ._partition import AbstractPartition, One
+from ._partition import ONE, AbstractPartition
 from ._solvers import AbstractSolver
 
-_ONE = One()
 
-
-def problem(model: Model, comparisons: Comparisons, partition: AbstractPartition = _ONE) -> Problem:
+def problem(model: Model, comparisons: Comparisons, partition: AbstractPartition = ONE) -> Problem:
     """What a solver sees of a model and comparisons."""
     return Problem(
         functools.partial(evaluate, model, comparisons, partition=partition),
@@ -42,7 +40,7 @@ def solve(
     *,
     solver: AbstractSolver,
     max_steps: int,
-    partition: AbstractPartition = _ONE,
+    partition: AbstractPartition = ONE,
 ) -> Solution:
     """The solver's outcome from the better of the prior mean and the initial scores.
 
@@ -66,7 +64,7 @@ def solve(
 
 
 def error_bound(
-    model: Model, comparisons: Comparisons, norm: Array, partition: AbstractPartition = _ONE
+    model: Model, comparisons: Comparisons, norm: Array, partition: AbstractPartition = ONE
 ) -> Array:
     """σ²‖∇L‖ ≥ ‖θ − θ*‖₂, with the largest σ of the problem; inf without a prior."""
     std = model.prior_std.astype(norm.dtype)
@@ -80,7 +78,7 @@ def implicit_scores(
     model: Model,
     comparisons: Comparisons,
     initial: Array | None,
-    partition: AbstractPartition = _ONE,
+    partition: AbstractPartition = ONE,
     *,
     solver: AbstractSolver,
     max_steps: int,

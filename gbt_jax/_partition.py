@@ -87,6 +87,9 @@ class One(AbstractPartition):
         return self
 
 
+ONE = One()
+
+
 @final
 class Segments(AbstractPartition):
     """Entry i belongs to problem `index[i]`, ascending, of `count`."""

@@ -2,8 +2,12 @@
 
 from typing import Any, final
 
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from numpy.typing import ArrayLike
+
+from .laws import AbstractRootLaw
 
 
 @final
@@ -112,6 +116,12 @@ class UserComparisons:
         return isinstance(user, str | bytes if is_text else int | np.integer)
 
 
+def bad_rows(law: AbstractRootLaw, a: Array, b: Array, value: Array, weight: Array) -> Array:
+    """Rows that make no sense: the wrong weight, or a weight and nothing to weigh."""
+    impossible = ~law.in_support(value) | (a == b)
+    return ~(weight >= 0) | jnp.isinf(weight) | ((weight > 0) & impossible)
+
+
 def _labels(name: str, labels: ArrayLike) -> np.ndarray:
     array = np.asarray(labels)
     if array.dtype.kind == "O" and all(isinstance(label, str) for label in array.flat):
@@ -145,9 +155,7 @@ def _codes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if high - low < 4 * labels.size:
             present = np.zeros(high - low + 1, bool)
             present[labels - low] = True
-            number = np.cumsum(present) - 1
-            return np.flatnonzero(present).astype(labels.dtype) + labels.dtype.type(low), number[
-                labels - low
-            ]
+            distinct = np.flatnonzero(present).astype(labels.dtype) + labels.dtype.type(low)
+            return distinct, (np.cumsum(present) - 1)[labels - low]
     distinct, code = np.unique(labels, return_inverse=True)
     return distinct, code.reshape(-1).astype(np.int64)

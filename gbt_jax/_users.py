@@ -3,8 +3,8 @@
 import concurrent.futures
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, final
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,108 +16,17 @@ from jaxtyping import Float
 from . import _chunks, _graph
 from ._arrays import is_concrete, whole_number
 from ._comparisons import Comparisons
-from ._fit import MAX_STEPS, RESULTS, Fit, Stats, as_tolerances, result_codes
+from ._fit import MAX_STEPS, RESULTS, as_tolerances, result_codes
 from ._model import Model
 from ._optimum import error_bound, implicit_scores, solve
 from ._partition import AbstractPartition
 from ._progress import Progress
 from ._solvers import NewtonCG
-from ._user_comparisons import UserComparisons
+from ._user_comparisons import UserComparisons, bad_rows
+from ._user_fits import Answer, UserFits
 from .laws import AbstractRootLaw
 
 _MAX_WORKERS = 8
-
-
-@final
-class UserFits(Mapping):
-    """The fits of many users: a mapping from a user's label to its `Fit`.
-
-    Flat arrays, on the host:
-
-    - `scores`, with the label of their `user` and `item`: one per item of each user.
-    - `users`, and for each of them `result_codes` (values of `RESULTS`), `error_bounds`,
-      `gradient_norms`, `newton_steps` and `cg_steps`.
-
-    The scores of a user whose fit failed for lack of an optimum or for bad data are NaN.
-    """
-
-    def __init__(self, model: Model, comparisons: UserComparisons, dtype: np.dtype):
-        count = len(comparisons)
-        self.model, self.comparisons = model, comparisons
-        self.users, self.item = comparisons.users, comparisons.items
-        self.scores = np.full(comparisons.items.size, np.nan, dtype)
-        self.result_codes = np.zeros(count, np.int32)
-        self.error_bounds = np.zeros(count, dtype)
-        self.gradient_norms = np.zeros(count, dtype)
-        self.newton_steps = np.zeros(count, np.int32)
-        self.cg_steps = np.zeros(count, np.int32)
-
-    @property
-    def user(self) -> np.ndarray:
-        """The label of the user of each score."""
-        return np.repeat(self.users, np.diff(self.comparisons.item_offsets))
-
-    def failures(self) -> dict:
-        """How the fits ended that were not successful, by user."""
-        failed = np.flatnonzero(self.result_codes != RESULTS.successful.value)
-        return {self.users[i].item(): RESULTS(int(self.result_codes[i])) for i in failed}
-
-    def for_user(self, user: object) -> Fit:
-        """An ordinary `Fit` of one user, its items in the order of their labels."""
-        data, number = self.comparisons, self.comparisons.number_of(user)
-        rows = slice(*data.row_offsets[number : number + 2])
-        slots = slice(*data.item_offsets[number : number + 2])
-        if self.result_codes[number] == RESULTS.invalid_data.value:
-            raise ValueError(self._name_the_bad_row(user, rows, slots))
-        return Fit(
-            scores=jnp.asarray(self.scores[slots]),
-            error_bound=jnp.asarray(self.error_bounds[number]),
-            gradient_norm=jnp.asarray(self.gradient_norms[number]),
-            result_code=jnp.asarray(self.result_codes[number]),
-            stats=Stats(jnp.asarray(self.newton_steps[number]), jnp.asarray(self.cg_steps[number])),
-            model=self._model_of(number),
-            comparisons=Comparisons(
-                data.a[rows],
-                data.b[rows],
-                data.value[rows],
-                data.weight[rows],
-                num_items=slots.stop - slots.start,
-            ),
-        )
-
-    def __getitem__(self, user: object) -> Fit:
-        return self.for_user(user)
-
-    def __iter__(self) -> Iterator:
-        return iter(self.users.tolist())
-
-    def __len__(self) -> int:
-        return len(self.comparisons)
-
-    def __repr__(self) -> str:
-        failed = int(np.count_nonzero(self.result_codes))
-        return f"UserFits({len(self)} users, {self.scores.size} scores, {failed} failed)"
-
-    def _put(self, chunk: _chunks.Chunk, answer: "_Answer") -> None:
-        self.scores[chunk.slots] = np.asarray(answer.scores)[: chunk.slots.size]
-        for name in _Answer._fields[1:]:
-            getattr(self, name)[chunk.users] = np.asarray(getattr(answer, name))[: chunk.users.size]
-
-    def _model_of(self, number: int) -> Model:
-        prior = (self.model.prior_std, self.model.prior_mean)
-        return Model(self.model.law, *(x if x.ndim == 0 else x[number] for x in prior))
-
-    def _name_the_bad_row(self, user: object, rows: slice, slots: slice) -> str:
-        data, items = self.comparisons, self.item[slots]
-        columns = data.a[rows], data.b[rows], data.value[rows], data.weight[rows]
-        bad = int(np.flatnonzero(_bad_rows(self.model.law, *map(jnp.asarray, columns)))[0])
-        a, b, value, weight = (column[bad] for column in columns)
-        return (
-            f"user {user!r} has bad data: row {data.row[rows][bad]} compares {items[a]!r} with "
-            f"{items[b]!r}, value {value:g}, weight {weight:g}; values must lie in the support of "
-            f"{type(self.model.law).__name__}, weights must be finite and not negative, and no "
-            "item is compared with itself"
-        )
 
 
 def fit_users(
@@ -162,9 +71,9 @@ def fit_users(
             inputs += [_emptied(inputs[0])] * (lanes - len(inputs))
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *inputs)
             together = _solve_sharded(model.law, stacked, tolerances, mesh=sharding, **options)
-            answers = [_Answer(*(np.asarray(x)[i] for x in together)) for i in range(len(chunks))]
+            answers = [Answer(*(np.asarray(x)[i] for x in together)) for i in range(len(chunks))]
         for chunk, answer in zip(chunks, answers, strict=True):
-            fits._put(chunk, answer)
+            fits.put(chunk, answer)
         return sum(chunk.rows.size for chunk in chunks)
 
     # One thread per core: each solves a chunk at a time, so memory is bounded by the chunks.
@@ -226,17 +135,6 @@ class _Union(NamedTuple):
     partition: AbstractPartition
     is_bad: Array
     left_out: Array
-
-
-class _Answer(NamedTuple):
-    """What the solver says of a chunk: scores, and the rest per user. Arrays of JAX or NumPy."""
-
-    scores: Any
-    result_codes: Any
-    error_bounds: Any
-    gradient_norms: Any
-    newton_steps: Any
-    cg_steps: Any
 
 
 _Plan = tuple[_chunks.Shape, np.ndarray]
@@ -314,8 +212,8 @@ def _union(law: AbstractRootLaw, inputs: _Input, *, shape: _chunks.Shape) -> _Un
     partition = shape.partition(inputs.owner)
     prior = (partition.spread(x) for x in (inputs.prior_std, inputs.prior_mean))
     rows = partition.at(inputs.a)
-    bad_rows = _bad_rows(law, inputs.a, inputs.b, inputs.value, inputs.weight)
-    is_bad = rows.largest(bad_rows.astype(jnp.int32)) > 0
+    is_bad_row = bad_rows(law, inputs.a, inputs.b, inputs.value, inputs.weight)
+    is_bad = rows.largest(is_bad_row.astype(jnp.int32)) > 0
     left_out = is_bad | inputs.is_unbounded
     stays = ~rows.spread(left_out)
     comparisons = Comparisons(
@@ -328,12 +226,6 @@ def _union(law: AbstractRootLaw, inputs: _Input, *, shape: _chunks.Shape) -> _Un
     return _Union(Model(law, *prior), comparisons, partition, is_bad, left_out)
 
 
-def _bad_rows(law: AbstractRootLaw, a: Array, b: Array, value: Array, weight: Array) -> Array:
-    """Rows that make no sense: the wrong weight, or a weight and nothing to weigh."""
-    impossible = ~law.in_support(value) | (a == b)
-    return ~(weight >= 0) | jnp.isinf(weight) | ((weight > 0) & impossible)
-
-
 @functools.partial(jax.jit, static_argnames=("shape", "max_steps"))
 def _solve_chunk(
     law: AbstractRootLaw,
@@ -342,7 +234,7 @@ def _solve_chunk(
     *,
     shape: _chunks.Shape,
     max_steps: int,
-) -> _Answer:
+) -> Answer:
     model, comparisons, partition, is_bad, left_out = _union(law, inputs, shape=shape)
     outcome = solve(
         model,
@@ -365,7 +257,7 @@ def _solve_chunk(
         outcome.inner_steps,
     )
     scores = jnp.where(partition.spread(left_out), jnp.nan, scores)
-    return _Answer(scores, *(jnp.reshape(x, shape.num_problems) for x in per_problem))
+    return Answer(scores, *(jnp.reshape(x, shape.num_problems) for x in per_problem))
 
 
 @functools.partial(jax.jit, static_argnames=("mesh", "shape", "max_steps"))
@@ -377,7 +269,7 @@ def _solve_sharded(
     mesh: Mesh,
     shape: _chunks.Shape,
     max_steps: int,
-) -> _Answer:
+) -> Answer:
     """One chunk per device, stacked: no device waits for another inside a loop."""
 
     def on_one_device(law, inputs, tolerances):
@@ -401,9 +293,4 @@ def _check(model: Model, data: UserComparisons) -> None:
         raise TypeError(f"a Model comes first, not {type(model).__name__}")
     if not isinstance(data, UserComparisons):
         raise TypeError(f"UserComparisons come second, not {type(data).__name__}")
-    for name in ("prior_std", "prior_mean"):
-        shape = getattr(model, name).shape
-        if shape not in ((), (len(data),)):
-            raise ValueError(
-                f"{name} must be one number or one per user ({len(data)}), and has shape {shape}"
-            )
+    model.check_prior(len(data), "user")

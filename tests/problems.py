@@ -3,9 +3,11 @@
 import csv
 import pathlib
 
+import jax
 import numpy as np
 
 import gbt_jax as gbt
+from gbt_jax import laws
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -32,6 +34,20 @@ def incidence(comparisons: gbt.Comparisons) -> np.ndarray:
     np.add.at(matrix, (rows, np.asarray(comparisons.a)), 1)
     np.add.at(matrix, (rows, np.asarray(comparisons.b)), -1)
     return matrix
+
+
+def counting_law() -> tuple[type[laws.AbstractRootLaw], list[tuple[int, ...]]]:
+    """A new law with a `scale`, and the shapes it has been traced with so far."""
+    traces = []
+
+    class Counting(laws.AbstractRootLaw):
+        scale: jax.Array
+
+        def cgf(self, t):
+            traces.append(np.shape(t))
+            return laws.Scaled(laws.Uniform(), self.scale).cgf(t)
+
+    return Counting, traces
 
 
 def tournesol_problems() -> list[gbt.Comparisons]:

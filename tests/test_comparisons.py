@@ -91,6 +91,9 @@ def test_values_outside_the_support_are_refused_by_fit():
     half = gbt.Comparisons([0, 1], [1, 2], [0.0, 0.5], num_items=3)
     with pytest.raises(ValueError, match=r"value\[1\] is 0.5 .*KNary.* `nearest"):
         gbt.fit(gbt.Model(laws.KNary(3)), half)
+    # Without a prior too, where such data have no optimum either.
+    with pytest.raises(ValueError, match=r"value\[1\] is 1.2 "):
+        gbt.fit(gbt.Model(laws.Binary(), jnp.inf), off.with_values([1.0, 1.2]))
     law = laws.KNary(3)
     rounded = half.with_values(law.nearest(half.value))
     assert gbt.fit(gbt.Model(law), rounded).result is gbt.RESULTS.successful

@@ -3,7 +3,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from problems import DATA, incidence, random_comparisons, random_pairs, tournesol_problems
+from problems import (
+    DATA,
+    counting_law,
+    incidence,
+    random_comparisons,
+    random_pairs,
+    tournesol_problems,
+)
 
 import gbt_jax as gbt
 from gbt_jax import datasets, laws
@@ -293,25 +300,17 @@ def test_tolerances_stop_early_and_keep_their_promise():
 
 
 def test_new_values_do_not_retrace():
-    traces = []
-
-    class Counting(laws.AbstractRootLaw):
-        scale: jax.Array
-
-        def cgf(self, t):
-            traces.append(np.shape(t))
-            return laws.Scaled(laws.Uniform(), self.scale).cgf(t)
-
+    law, traces = counting_law()
     comparisons = random_comparisons(50, 90)
 
     def loss(std, scale, value):
-        model = gbt.Model(Counting(scale), std)
+        model = gbt.Model(law(scale), std)
         return jnp.sum(gbt.map_scores(model, comparisons.with_values(value)) ** 2)
 
     gradient = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
-    gbt.fit(gbt.Model(Counting(jnp.asarray(1.0)), 2.0), comparisons)
+    gbt.fit(gbt.Model(law(jnp.asarray(1.0)), 2.0), comparisons)
     gradient(jnp.asarray(2.0), jnp.asarray(1.0), comparisons.value)
-    model = gbt.Model(Counting(jnp.asarray(1.1)), 3.0)
+    model = gbt.Model(law(jnp.asarray(1.1)), 3.0)
     seen = len(traces)
     gbt.fit(model, comparisons.with_values(0.5 * comparisons.value))
     gradient(jnp.asarray(3.0), jnp.asarray(1.2), 0.3 * comparisons.value)

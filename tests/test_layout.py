@@ -37,6 +37,7 @@ ROOMS = (
     "_user_comparisons",
     "_chunks",
     "_progress",
+    "_user_fits",
     "_users",
     "_curvature",
     "_sensitivity",
