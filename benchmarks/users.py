@@ -182,11 +182,10 @@ def show_switch() -> None:
     for size in (8, 16, 32, 64):
         per_stack = 2**12 // size
         data = simulated(4 * per_stack, size // 2 + 1, size)
-        fits = gbt.fit_users(MODEL, data)
-        users = [padded(fits.for_user(int(user)).comparisons, size) for user in data.users]
+        gbt.fit_users(MODEL, data)
         stacks = [
-            jax.tree.map(lambda *leaves: np.stack(leaves), *users[start : start + per_stack])
-            for start in range(0, len(users), per_stack)
+            stacked(data, np.arange(start, start + per_stack), size)
+            for start in range(0, len(data), per_stack)
         ]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             times = best_times(
@@ -204,12 +203,16 @@ def show_switch() -> None:
         )
 
 
-def padded(one: gbt.Comparisons, size: int) -> gbt.Comparisons:
-    """Room for `size` items and twice as many rows."""
-    columns = (np.asarray(column) for column in (one.a, one.b, one.value, one.weight))
-    return gbt.Comparisons(
-        *(np.pad(column, (0, 2 * size - len(one))) for column in columns), num_items=size
-    )
+def stacked(data: gbt.UserComparisons, users: np.ndarray, size: int) -> gbt.Comparisons:
+    """Some users, each with room for `size` items and twice as many rows."""
+    columns = []
+    for column in (data.a, data.b, data.value, data.weight):
+        rows = np.zeros((users.size, 2 * size), column.dtype)
+        for place, user in enumerate(users):
+            own = column[data.row_offsets[user] : data.row_offsets[user + 1]]
+            rows[place, : own.size] = own
+        columns.append(rows)
+    return jax.vmap(lambda a, b, *rest: gbt.Comparisons(a, b, *rest, num_items=size))(*columns)
 
 
 def show_sorting(num_rows: int) -> None:

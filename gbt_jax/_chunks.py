@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from jax import Array
 
-from ._partition import ONE, AbstractPartition, Segments
+from ._partition import ONE, TILE, AbstractPartition, Tiles
 
 
 class Shape(NamedTuple):
-    """Room for users, for their items (padding takes one at least), and for their rows."""
+    """Room for users, for their items in whole tiles (padding takes one), and for their rows."""
 
     users: int
     items: int
@@ -27,7 +27,7 @@ class Shape(NamedTuple):
 
     def holds(self, users: int, items: int, rows: int) -> bool:
         """Whether there is room for so many."""
-        return users <= self.users and items < self.items and rows <= self.rows
+        return users <= self.users and items + TILE <= self.items and rows <= self.rows
 
     @property
     def num_problems(self) -> int:
@@ -35,18 +35,18 @@ class Shape(NamedTuple):
         return 1 if self.users == 1 else self.users + 1
 
     def partition(self, owner: Array) -> AbstractPartition:
-        """Who owns the items."""
-        return ONE if self.users == 1 else Segments(owner, self.num_problems)
+        """Who owns the tiles of items."""
+        return ONE if self.users == 1 else Tiles(owner, self.num_problems)
 
 
 # Usual chunks stay in a core's cache, and slow users hold up few others there. Smaller ones are for
 # little data. A user is alone or not by its own size, so that its program, and with it the last bit
 # of its scores, does not depend on others.
-_UNIONS = tuple(Shape(rows // 8, rows // 2, rows) for rows in (2**11, 2**13, 2**14))
-_ROWS_ALONE = (2**13, 3 * 2**12, 2**14, 2**15, 2**17, 2**19, 2**22, 2**26, 2**30)
+_UNIONS = tuple(Shape(rows // 8, 5 * rows // 8, rows) for rows in (2**11, 2**14))
+_ROWS_ALONE = (2**11, 2**12, 2**13, 3 * 2**12, 2**14, 2**16, 2**18, 2**21, 2**25, 2**30)
 _ALONE = tuple(Shape(1, rows // 2, rows) for rows in _ROWS_ALONE)
 SHAPES = _UNIONS + _ALONE
-_MOST_ROWS_IN_UNION = 2**12
+_MOST_ROWS_IN_UNION = 2**10
 
 
 class Chunk(NamedTuple):
@@ -54,9 +54,10 @@ class Chunk(NamedTuple):
 
     shape: Shape
     users: np.ndarray  # which users, in order
-    slots: np.ndarray  # which scores of the data: the first items of the chunk
+    slots: np.ndarray  # which scores of the data
+    items: np.ndarray  # where they are in the chunk; all other items are padding
     rows: np.ndarray  # which rows of the data: the first rows of the chunk
-    owner: np.ndarray  # items ↦ position in `users`; padding belongs to a problem of its own
+    owner: np.ndarray  # tiles ↦ position in `users`; padding belongs to a problem of its own
     a: np.ndarray
     b: np.ndarray
 
@@ -77,24 +78,26 @@ def plan(
     """
     order = np.argsort(-num_rows, kind="stable")
     large = (num_rows > _MOST_ROWS_IN_UNION) | (num_items >= _MOST_ROWS_IN_UNION)
+    padded = TILE * _tiles(num_items)
     for user in order[large[order]]:
-        size = 1, int(num_items[user]), int(num_rows[user])
+        size = 1, int(padded[user]), int(num_rows[user])
         shape = next((shape for shape in _ALONE if shape.holds(*size)), None)
         if shape is None:
             raise ValueError(
-                f"user number {user} has {size[2]} comparisons of {size[1]} items, more than a "
-                "chunk can hold: fit it alone, with `fit`"
+                f"user number {user} has {size[2]} comparisons of {num_items[user]} items, more "
+                "than a chunk can hold: fit it alone, with `fit`"
             )
         yield shape, np.array([user])
     order = order[~large[order]]
-    items, rows = (np.cumsum(np.append(0, x[order])) for x in (num_items, num_rows))
+    items, rows = (np.cumsum(np.append(0, x[order])) for x in (padded, num_rows))
     usual = _UNIONS[-1]
-    most_rows = min(usual.rows, max(_MOST_ROWS_IN_UNION, int(rows[-1]) // (2 * num_workers) + 1))
+    least = max(_UNIONS[0].rows, _MOST_ROWS_IN_UNION)
+    most_rows = min(usual.rows, max(least, int(rows[-1]) // (2 * num_workers) + 1))
     start = 0
     while start < order.size:
         stop = min(
             start + usual.users,
-            int(np.searchsorted(items, items[start] + usual.items)) - 1,
+            int(np.searchsorted(items, items[start] + usual.items - TILE, "right")) - 1,
             int(np.searchsorted(rows, rows[start] + most_rows, "right")) - 1,
         )
         size = stop - start, int(items[stop] - items[start]), int(rows[stop] - rows[start])
@@ -114,13 +117,23 @@ def pack(
     num_items = item_offsets[users + 1] - item_offsets[users]
     num_rows = row_offsets[users + 1] - row_offsets[users]
     rows = _ranges(row_offsets[users], num_rows)
-    shift = np.repeat(np.cumsum(num_items) - num_items, num_rows)
-    # Padding compares the last item with itself, so that the owners of rows ascend too.
-    ends = np.full((2, shape.rows), shape.items - 1, np.int32)
+    tiles = _tiles(num_items)
+    starts = TILE * (np.cumsum(tiles) - tiles)
+    shift = np.repeat(starts, num_rows)
+    # Padding rows compare padding items with themselves, so that the owners of rows ascend too;
+    # all of them in turn, since sums into one and the same place would wait for each other.
+    spare = np.arange(TILE * tiles.sum(), shape.items, dtype=np.int32)
+    ends = np.resize(spare, (2, shape.rows))
+    ends[1] = ends[0]
     ends[0, : rows.size], ends[1, : rows.size] = a[rows] + shift, b[rows] + shift
-    owner = np.full(shape.items, shape.num_problems - 1, np.int32)
-    owner[: num_items.sum()] = np.repeat(np.arange(users.size), num_items)
-    return Chunk(shape, users, _ranges(item_offsets[users], num_items), rows, owner, *ends)
+    owner = np.full(shape.items // TILE, shape.num_problems - 1, np.int32)
+    owner[: tiles.sum()] = np.repeat(np.arange(users.size), tiles)
+    slots, items = _ranges(item_offsets[users], num_items), _ranges(starts, num_items)
+    return Chunk(shape, users, slots, items, rows, owner, *ends)
+
+
+def _tiles(num_items: np.ndarray) -> np.ndarray:
+    return -(-num_items // TILE)
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

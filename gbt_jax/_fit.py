@@ -16,10 +16,9 @@ from ._arrays import floating, is_concrete, whole_number
 from ._comparisons import Comparisons
 from ._model import Model
 from ._newton import Solution
-from ._optimum import error_bound, implicit_scores, solve
+from ._optimum import error_bound, implicit_scores, is_outside, solve
 from ._partition import ONE
 from ._solvers import AbstractSolver, NewtonCG, NewtonCholesky
-from .laws import AbstractRootLaw
 
 _DENSE_ITEMS = 48  # up to here a dense factorisation is faster than conjugate gradients
 MAX_STEPS = 256
@@ -137,13 +136,11 @@ def fit(
     tolerances = as_tolerances(rtol, atol, dtype)
     if unbounded.size:
         result = _without_optimum(model, comparisons)
-        outside = jnp.any(_outside(model.law, comparisons))
     else:
-        result, outside = _fit(
-            model, comparisons, start, tolerances, solver=solver, max_steps=max_steps
-        )
-    _refuse_outside(model, comparisons, outside)
-    if not unbounded.size and not _graph.is_held(model, comparisons):
+        result = _fit(model, comparisons, start, tolerances, solver=solver, max_steps=max_steps)
+    if is_concrete(result) and result.result is not RESULTS.successful:
+        _refuse_outside(model, comparisons)
+    if not unbounded.size and not _graph.is_held(model.prior_std, comparisons.weight):
         result = _released(result)
     if throw and result.result is not RESULTS.successful:
         raise FitError(_explain(result, unbounded), result)
@@ -175,7 +172,7 @@ def map_scores(
         start,
         solver=solver,
         max_steps=max_steps,
-        is_held=_graph.is_held(model, comparisons),
+        is_held=_graph.is_held(model.prior_std, comparisons.weight),
     )
 
 
@@ -192,10 +189,9 @@ def as_tolerances(rtol: float | None, atol: float | None, dtype) -> Array | None
 
 
 @functools.partial(jax.jit, static_argnames=("max_steps", "solver"))
-def _fit(model, comparisons, initial, tolerances, *, solver, max_steps) -> tuple[Fit, Array]:
-    """The fit, and whether there are values that the law cannot produce."""
+def _fit(model, comparisons, initial, tolerances, *, solver, max_steps) -> Fit:
     outcome = solve(model, comparisons, initial, tolerances, solver=solver, max_steps=max_steps)
-    result = Fit(
+    return Fit(
         scores=outcome.x,
         error_bound=error_bound(model, comparisons, outcome.norm),
         gradient_norm=outcome.norm,
@@ -204,15 +200,19 @@ def _fit(model, comparisons, initial, tolerances, *, solver, max_steps) -> tuple
         model=model,
         comparisons=comparisons,
     )
-    return result, jnp.any(_outside(model.law, comparisons))
 
 
-def result_codes(outcome: Solution, runaway: Array | bool = False) -> Array:
+def result_codes(outcome: Solution) -> Array:
     """`RESULTS` of a solver's outcome, per problem."""
-    converged = outcome.converged & ~jnp.asarray(runaway)
-    codes = jnp.where(converged, RESULTS.successful.value, RESULTS.max_steps_reached.value)
+    codes = jnp.where(outcome.converged, RESULTS.successful.value, RESULTS.max_steps_reached.value)
     finite = jnp.isfinite(outcome.norm) & jnp.isfinite(outcome.loss)
     return jnp.where(finite, codes, RESULTS.non_finite.value)
+
+
+def withdrawn(codes: Array, runaway: Array) -> Array:
+    """Codes without the success of scores that have run away."""
+    converged = codes == RESULTS.successful.value
+    return jnp.where(runaway & converged, RESULTS.max_steps_reached.value, codes)
 
 
 @jax.jit
@@ -223,8 +223,7 @@ def _released(result: Fit) -> Fit:
     """
     model, comparisons = result.model, result.comparisons
     scores, runaway = _graph.released(model, comparisons, result.scores, ONE)
-    converged = result.result_code == RESULTS.successful.value
-    code = jnp.where(runaway & converged, RESULTS.max_steps_reached.value, result.result_code)
+    code = withdrawn(result.result_code, runaway)
     return eqx.tree_at(lambda fit: (fit.scores, fit.result_code), result, (scores, code))
 
 
@@ -278,11 +277,12 @@ def _check(model: Model, comparisons: Comparisons) -> None:
     model.check_prior(comparisons.num_items, "item")
 
 
-def _refuse_outside(model: Model, comparisons: Comparisons, any_outside: Array) -> None:
+def _refuse_outside(model: Model, comparisons: Comparisons) -> None:
     """Name the first row with a value outside the law's support, if there is one."""
-    if not is_concrete(any_outside) or not any_outside:
+    rows = np.flatnonzero(is_outside(model.law, comparisons))
+    if not rows.size:
         return
-    row = int(np.flatnonzero(_outside(model.law, comparisons))[0])
+    row = int(rows[0])
     law, edge = type(model.law).__name__, float(model.law.max_value)
     grid = ", on a grid: see its `nearest`" if model.law.is_discrete else ""
     raise ValueError(
@@ -290,14 +290,3 @@ def _refuse_outside(model: Model, comparisons: Comparisons, any_outside: Array) 
         f"{comparisons.b[row]}), which {law} cannot produce: its values lie in "
         f"[−{edge:g}, {edge:g}]{grid}"
     )
-
-
-def _outside(law: AbstractRootLaw, comparisons: Comparisons) -> Array:
-    """Rows whose value the law cannot produce."""
-    value = comparisons.value
-    if comparisons.is_merged:  # averages of values: inside their interval
-        edge = jnp.asarray(law.max_value, value.dtype)
-        inside = jnp.abs(value) <= edge * (1 + 32 * jnp.finfo(value.dtype).eps)
-    else:
-        inside = law.in_support(value)
-    return ~inside & (comparisons.weight > 0)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from jax import Array, lax
+from jaxtyping import ArrayLike
 from scipy.sparse.csgraph import connected_components
 
 from ._arrays import is_concrete
@@ -36,16 +37,17 @@ def component_labels(comparisons: Comparisons) -> Array:
     return lax.while_loop(lambda state: state[1], advance, (items, jnp.asarray(True)))[0]
 
 
-def is_held(model: Model, comparisons: Comparisons) -> bool:
+def is_held(prior_std: ArrayLike, weight: ArrayLike) -> bool:
     """Whether the prior is known to hold every score firmly, so that `released` has nothing to do.
 
     False under tracing, where it is not known.
     """
-    if not is_concrete(model, comparisons):
+    if not is_concrete(prior_std, weight):
         return False
-    heaviest = np.max(np.asarray(comparisons.weight), initial=0)
-    largest_std = np.max(np.asarray(model.prior_std), initial=0)
-    return bool(largest_std**-2.0 > _weak(comparisons.value.dtype, heaviest))
+    weights = np.asarray(weight)
+    heaviest = np.max(weights, initial=0, where=np.isfinite(weights))
+    largest_std = np.max(np.asarray(prior_std), initial=0)
+    return bool(largest_std**-2.0 > _weak(weights.dtype, heaviest))
 
 
 def _weak(dtype, heaviest):

@@ -64,19 +64,27 @@ class Solution(NamedTuple):
     inner_steps: Array
 
 
-# problem, point, right-hand side (zero where no direction is needed), relative precision
-# ↦ direction, steps taken
-Direction = Callable[[Problem, Any, Array, Array], tuple[Array, Array]]
+class Descent(NamedTuple):
+    """A solution d of ∇²L d = −g."""
+
+    direction: Array
+    decrease: Array  # −gᵀ d
+    steps: Array
+
+
+# problem, point, for which problems (the others get a direction of zero), relative precision ↦ d
+Direction = Callable[[Problem, Any, Array, Array], Descent]
 
 
 def cg_direction(max_steps: int) -> Direction:
     """Directions by conjugate gradients with the diagonal as preconditioner."""
 
-    def direction(problem: Problem, point: Any, rhs: Array, forcing: Array) -> tuple[Array, Array]:
+    def direction(problem: Problem, point: Any, turns: Array, forcing: Array) -> Descent:
         return conjugate_gradients(
             lambda v: problem.product(point.curvature, v),
-            rhs,
+            _downhill(problem, point, turns),
             point.diagonal,
+            size=jnp.where(turns, point.size, 0),
             tolerance=forcing,
             max_steps=max_steps,
             partition=problem.partition,
@@ -85,12 +93,16 @@ def cg_direction(max_steps: int) -> Direction:
     return direction
 
 
-def cholesky_direction(
-    problem: Problem, point: Any, rhs: Array, forcing: Array
-) -> tuple[Array, Array]:
+def cholesky_direction(problem: Problem, point: Any, turns: Array, forcing: Array) -> Descent:
     """Directions by a dense factorisation, of one problem."""
     del forcing
-    return cholesky_solve(problem.dense(point.curvature), rhs), jnp.ones((), jnp.int32)
+    rhs = _downhill(problem, point, turns)
+    step = cholesky_solve(problem.dense(point.curvature), rhs)
+    return Descent(step, problem.partition.inner(rhs, step), jnp.ones((), jnp.int32))
+
+
+def _downhill(problem: Problem, point: Any, turns: Array) -> Array:
+    return jnp.where(problem.partition.spread(turns), -point.gradient, 0)
 
 
 def cholesky_solve(matrix: Array, rhs: Array) -> Array:
@@ -121,43 +133,55 @@ def conjugate_gradients(
     rhs: Array,
     diagonal: Array,
     *,
+    size: Array | None = None,
     tolerance: Array | float,
     max_steps: int,
     partition: AbstractPartition = ONE,
-) -> tuple[Array, Array]:
-    """Solve a positive semidefinite system; (solution, number of steps).
+) -> Descent:
+    """Solve a positive semidefinite system.
 
     With the diagonal D as preconditioner, until √(rᵀ D⁻¹ r) of the residual r is `tolerance` times
-    that of the right-hand side: no steps if that is 0, and NaN for NaN.
+    that of the right-hand side, `size` where it is known: no steps if that is 0, and NaN for NaN.
     """
     inverse = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
     start = inverse * rhs
-    rho_start = partition.inner(rhs, start)
+    rho_start = partition.inner(rhs, start) if size is None else size * size
     target = tolerance * tolerance * rho_start
 
     def is_open(state):
-        rho, steps = state[3:]
+        rho, _, steps = state[-1]
         return jnp.any((rho > target) & (steps < max_steps))
 
     def advance(state):
-        x, residual, direction, rho, steps = state
+        x, residual, direction, (rho, decrease, steps) = state
         image = product(direction)
         curvature = partition.inner(direction, image)
         moves = (rho > target) & (curvature > 0) & (steps < max_steps)
         # A problem that has ended stands still: its length is 0.
-        length = partition.spread(jnp.where(moves, rho / jnp.where(moves, curvature, 1), 0))
+        ratio = jnp.where(moves, rho / jnp.where(moves, curvature, 1), 0)
+        length = partition.spread(ratio)
         x = x + length * direction
         residual = residual - length * image
         preconditioned = inverse * residual
         rho_next = partition.inner(residual, preconditioned)
         share = jnp.where(moves, rho_next / jnp.where(moves, rho, 1), 0)
         direction = preconditioned + partition.spread(share) * direction
+        # The right-hand side differs from the residual by images of earlier directions, to which
+        # this one is conjugate: its product with the direction is the residual's, ρ.
+        decrease = decrease + ratio * rho
         rho = jnp.where(moves, rho_next, jnp.where(curvature > 0, rho, 0))
-        return x, residual, direction, rho, steps + moves.astype(jnp.int32)
+        return x, residual, direction, jnp.stack([rho, decrease, steps + moves.astype(rho.dtype)])
 
-    state = (jnp.zeros_like(rhs), rhs, start, rho_start, jnp.zeros(rho_start.shape, jnp.int32))
-    x, _, _, _, steps = lax.while_loop(is_open, advance, state)
-    return jnp.where(partition.spread(jnp.isnan(rho_start)), jnp.nan, x), steps
+    zero = 0 * rho_start  # NaN for NaN
+    # One array of numbers, because every separate one is a kernel.
+    state = (
+        partition.spread(zero) + jnp.zeros_like(rhs),
+        rhs,
+        start,
+        jnp.stack([rho_start, zero, zero]),
+    )
+    x, _, _, (_, decrease, steps) = lax.while_loop(is_open, advance, state)
+    return Descent(x, decrease, steps.astype(jnp.int32))
 
 
 class _Numbers(NamedTuple):
@@ -238,11 +262,10 @@ def _advance(
     stalled = _stalled(old, counts, point)
     done = _has_ended(state.step, tried, point, stalled, partition, is_close)
     turns = accepted & ~done
-    rhs = jnp.where(partition.spread(turns), -point.gradient, 0)
-    step, inner = direction(problem, point, rhs, _forcing(point))
+    step, decrease, inner = direction(problem, point, turns, _forcing(point))
     numbers = _Numbers(
         loss=point.loss + point.loss_noise,
-        slope=-partition.inner(rhs, step),
+        slope=-decrease,
         length=jnp.ones_like(old.length),
         norm=point.norm,
         smallest=jnp.minimum(old.smallest, point.size),

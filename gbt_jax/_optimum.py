@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -20,6 +21,7 @@ from ._objective import (
 )
 from ._partition import ONE, AbstractPartition
 from ._solvers import AbstractSolver
+from .laws import AbstractRootLaw
 
 
 def problem(model: Model, comparisons: Comparisons, partition: AbstractPartition = ONE) -> Problem:
@@ -44,8 +46,11 @@ def solve(
 ) -> Solution:
     """The solver's outcome from the better of the prior mean and the initial scores.
 
-    `tolerances` are (rtol, atol) of the error bound; None asks for rounding level.
+    `tolerances` are (rtol, atol) of the error bound; None asks for rounding level. Values that the
+    law cannot produce have no loss: the outcome is not finite.
     """
+    weight = jnp.where(is_outside(model.law, comparisons), jnp.nan, comparisons.weight)
+    comparisons = eqx.tree_at(lambda rows: rows.weight, comparisons, weight)
     mean, precision = model.prior(comparisons.num_items, comparisons.value.dtype)
     start = jnp.where(precision > 0, mean, 0)
     if initial is not None:
@@ -61,6 +66,17 @@ def solve(
     return solver.minimise(
         problem(model, comparisons, partition), start, is_close=is_close, max_steps=max_steps
     )
+
+
+def is_outside(law: AbstractRootLaw, comparisons: Comparisons) -> Array:
+    """Rows that count, with a value that the law cannot produce."""
+    value = comparisons.value
+    if comparisons.is_merged:  # averages of values: inside their interval
+        edge = jnp.asarray(law.max_value, value.dtype)
+        inside = jnp.abs(value) <= edge * (1 + 32 * jnp.finfo(value.dtype).eps)
+    else:
+        inside = law.in_support(value)
+    return ~inside & (comparisons.weight > 0)
 
 
 def error_bound(

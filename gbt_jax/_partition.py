@@ -6,7 +6,6 @@ problem an entry belongs to.
 """
 
 import abc
-from collections.abc import Iterable
 from typing import final
 
 import equinox as eqx
@@ -14,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Int
+
+from ._arrays import gather
 
 
 class AbstractPartition(eqx.Module):
@@ -34,10 +35,6 @@ class AbstractPartition(eqx.Module):
     @abc.abstractmethod
     def inner(self, x: Array, y: Array) -> Array:
         """The inner product over each problem."""
-
-    @abc.abstractmethod
-    def totals(self, *columns: Array) -> Iterable[Array]:
-        """The sums over each problem of several columns, together."""
 
     @abc.abstractmethod
     def largest(self, entries: Array) -> Array:
@@ -69,10 +66,6 @@ class One(AbstractPartition):
         """x · y."""
         return jnp.vdot(x, y)
 
-    def totals(self, *columns: Array) -> Iterable[Array]:
-        """The sums."""
-        return [jnp.sum(column) for column in columns]
-
     def largest(self, entries: Array) -> Array:
         """The maximum."""
         return jnp.max(entries, axis=0, initial=0)
@@ -88,6 +81,7 @@ class One(AbstractPartition):
 
 
 ONE = One()
+TILE = 8  # entries: a vector register or two
 
 
 @final
@@ -110,10 +104,6 @@ class Segments(AbstractPartition):
         """Inner products of segments."""
         return self.total(x * y)
 
-    def totals(self, *columns: Array) -> Iterable[Array]:
-        """Sums of segments, in one pass."""
-        return jnp.moveaxis(self.total(jnp.stack(columns, axis=-1)), -1, 0)
-
     def largest(self, entries: Array) -> Array:
         """Maxima of segments."""
         start = jnp.zeros((self.count, *entries.shape[1:]), entries.dtype)
@@ -121,8 +111,57 @@ class Segments(AbstractPartition):
 
     def spread(self, per_problem: Array) -> Array:
         """Gathered by the index."""
-        return per_problem[self.index]
+        return gather(per_problem, self.index)
 
     def at(self, index: Array) -> "Segments":
         """The segments of rows."""
         return Segments(self.index[index], self.count)
+
+
+@final
+class Tiles(AbstractPartition):
+    """Entries in tiles of `TILE`, each of which belongs to problem `index[tile]`, ascending.
+
+    A problem fills up its last tile with entries that nothing refers to. Sums and gathers then run
+    over tiles: whatever is done inside of them is plain vector arithmetic.
+    """
+
+    index: Int[Array, " tiles"]
+    count: int = eqx.field(static=True)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(count,)."""
+        return (self.count,)
+
+    def total(self, entries: Array) -> Array:
+        """Sums of tiles, then of segments of them."""
+        # By halves, so that the order of the sum does not depend on how it is compiled.
+        sums = self._tiled(entries)
+        while sums.shape[1] > 1:
+            half = sums.shape[1] // 2
+            sums = sums[:, :half] + sums[:, half:]
+        return self._segments.total(sums[:, 0])
+
+    def inner(self, x: Array, y: Array) -> Array:
+        """Sums of products."""
+        return self.total(x * y)
+
+    def largest(self, entries: Array) -> Array:
+        """Maxima of tiles, then of segments of them."""
+        return self._segments.largest(jnp.max(self._tiled(entries), axis=1))
+
+    def spread(self, per_problem: Array) -> Array:
+        """One number for each tile, repeated."""
+        return jnp.repeat(self._segments.spread(per_problem), TILE)
+
+    def at(self, index: Array) -> Segments:
+        """The segments of rows."""
+        return Segments(self.index[index // TILE], self.count)
+
+    @property
+    def _segments(self) -> Segments:
+        return Segments(self.index, self.count)
+
+    def _tiled(self, entries: Array) -> Array:
+        return entries.reshape(-1, TILE, *entries.shape[1:])

@@ -51,15 +51,14 @@ class NewtonCG(AbstractSolver):
 
     def solve_linear(self, problem: Problem, point: Point, rhs: Array) -> Array:
         """Solve ∇²L x = rhs by conjugate gradients."""
-        x, _ = _newton.conjugate_gradients(
+        return _newton.conjugate_gradients(
             lambda v: problem.product(point.curvature, v),
             rhs,
             point.diagonal,
             tolerance=0.5 * float(jnp.finfo(rhs.dtype).eps),
             max_steps=self.max_inner_steps,
             partition=problem.partition,
-        )
-        return x
+        ).direction
 
 
 @final

@@ -103,7 +103,7 @@ class UserFits(Mapping):
 
     def put(self, chunk: Chunk, answer: Answer) -> None:
         """Take in what the solver says of a chunk."""
-        self.scores[chunk.slots] = np.asarray(answer.scores)[: chunk.slots.size]
+        self.scores[chunk.slots] = np.asarray(answer.scores)[chunk.items]
         for name in Answer._fields[1:]:
             getattr(self, name)[chunk.users] = np.asarray(getattr(answer, name))[: chunk.users.size]
 

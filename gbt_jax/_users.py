@@ -16,10 +16,10 @@ from jaxtyping import Float
 from . import _chunks, _graph
 from ._arrays import is_concrete, whole_number
 from ._comparisons import Comparisons
-from ._fit import MAX_STEPS, RESULTS, as_tolerances, result_codes
+from ._fit import MAX_STEPS, RESULTS, as_tolerances, result_codes, withdrawn
 from ._model import Model
 from ._optimum import error_bound, implicit_scores, solve
-from ._partition import AbstractPartition
+from ._partition import TILE, AbstractPartition
 from ._progress import Progress
 from ._solvers import NewtonCG
 from ._user_comparisons import UserComparisons, bad_rows
@@ -72,7 +72,9 @@ def fit_users(
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *inputs)
             together = _solve_sharded(model.law, stacked, tolerances, mesh=sharding, **options)
             answers = [Answer(*(np.asarray(x)[i] for x in together)) for i in range(len(chunks))]
-        for chunk, answer in zip(chunks, answers, strict=True):
+        for chunk, given, answer in zip(chunks, inputs, answers, strict=False):
+            if not _graph.is_held(given.prior_std, given.weight):
+                answer = _released(model.law, given, answer, shape=chunk.shape)
             fits.put(chunk, answer)
         return sum(chunk.rows.size for chunk in chunks)
 
@@ -109,7 +111,7 @@ def map_user_scores(
             is_held=False,
         )
         pieces.append(jnp.where(union.partition.spread(union.left_out), jnp.nan, scores))
-        place[chunk.slots] = start + np.arange(chunk.slots.size)
+        place[chunk.slots] = start + chunk.items
         start += chunk.shape.items
     return jnp.concatenate(pieces)[place]
 
@@ -118,6 +120,7 @@ class _Input(NamedTuple):
     """A chunk as the solver takes it, arrays of NumPy or JAX; the last three per problem."""
 
     owner: Any
+    is_item: Any
     a: Any
     b: Any
     value: Any
@@ -176,8 +179,11 @@ def _input(model: Model, data: UserComparisons, chunk: _chunks.Chunk) -> _Input:
     # Problems without a user have the prior of the first one.
     number = np.full(chunk.shape.num_problems, chunk.users[0])
     number[: chunk.users.size] = chunk.users
+    is_item = np.zeros(chunk.shape.items, bool)
+    is_item[chunk.items] = True
     inputs = _Input(
         chunk.owner,
+        is_item,
         chunk.a,
         chunk.b,
         chunk.padded(data.value),
@@ -189,7 +195,7 @@ def _input(model: Model, data: UserComparisons, chunk: _chunks.Chunk) -> _Input:
     if is_concrete(model) and _graph.may_be_unbounded(model):
         union = _union(model.law, inputs, shape=chunk.shape)
         items = _graph.unbounded_items(union.model, union.comparisons)
-        inputs.is_unbounded[chunk.owner[items]] = True
+        inputs.is_unbounded[chunk.owner[items // TILE]] = True
     return inputs
 
 
@@ -210,7 +216,7 @@ def _emptied(inputs: _Input) -> _Input:
 @functools.partial(jax.jit, static_argnames=("shape",))
 def _union(law: AbstractRootLaw, inputs: _Input, *, shape: _chunks.Shape) -> _Union:
     partition = shape.partition(inputs.owner)
-    prior = (partition.spread(x) for x in (inputs.prior_std, inputs.prior_mean))
+    std, mean = (partition.spread(x) for x in (inputs.prior_std, inputs.prior_mean))
     rows = partition.at(inputs.a)
     is_bad_row = bad_rows(law, inputs.a, inputs.b, inputs.value, inputs.weight)
     is_bad = rows.largest(is_bad_row.astype(jnp.int32)) > 0
@@ -223,7 +229,8 @@ def _union(law: AbstractRootLaw, inputs: _Input, *, shape: _chunks.Shape) -> _Un
         jnp.where(stays, inputs.weight, 0),
         num_items=shape.items,
     )
-    return _Union(Model(law, *prior), comparisons, partition, is_bad, left_out)
+    model = Model(law, std, jnp.where(inputs.is_item, mean, 0))
+    return _Union(model, comparisons, partition, is_bad, left_out)
 
 
 @functools.partial(jax.jit, static_argnames=("shape", "max_steps"))
@@ -245,9 +252,7 @@ def _solve_chunk(
         max_steps=max_steps,
         partition=partition,
     )
-    scores, runaway = _graph.released(model, comparisons, outcome.x, partition)
-    codes = result_codes(outcome, runaway)
-    codes = jnp.where(inputs.is_unbounded, RESULTS.no_finite_optimum.value, codes)
+    codes = jnp.where(inputs.is_unbounded, RESULTS.no_finite_optimum.value, result_codes(outcome))
     bounds = error_bound(model, comparisons, outcome.norm, partition)
     per_problem = (
         jnp.where(is_bad, RESULTS.invalid_data.value, codes),
@@ -256,8 +261,19 @@ def _solve_chunk(
         outcome.newton_steps,
         outcome.inner_steps,
     )
-    scores = jnp.where(partition.spread(left_out), jnp.nan, scores)
+    scores = jnp.where(partition.spread(left_out), jnp.nan, outcome.x)
     return Answer(scores, *(jnp.reshape(x, shape.num_problems) for x in per_problem))
+
+
+@functools.partial(jax.jit, static_argnames=("shape",))
+def _released(
+    law: AbstractRootLaw, inputs: _Input, answer: Answer, *, shape: _chunks.Shape
+) -> Answer:
+    """Answers with a weak prior or none, looked at once more as in `fit`, by a second program."""
+    model, comparisons, partition, _, _ = _union(law, inputs, shape=shape)
+    scores, runaway = _graph.released(model, comparisons, answer.scores, partition)
+    codes = withdrawn(answer.result_codes, jnp.reshape(runaway, shape.num_problems))
+    return answer._replace(scores=scores, result_codes=codes)
 
 
 @functools.partial(jax.jit, static_argnames=("mesh", "shape", "max_steps"))

@@ -133,7 +133,7 @@ def test_order_of_rows_does_not_matter(data, fits):
 
 def test_chunking_changes_no_bit(data, fits, monkeypatch):
     """Chunks of other shapes, and therefore other neighbours and other padding."""
-    unions = (_chunks.Shape(3, 90, 200), _chunks.Shape(3, 300, 600))
+    unions = (_chunks.Shape(3, 96, 200), _chunks.Shape(3, 304, 600))
     monkeypatch.setattr(_chunks, "_UNIONS", unions)
     monkeypatch.setattr(_chunks, "_MOST_ROWS_IN_UNION", 500)
     np.testing.assert_array_equal(
