@@ -14,7 +14,6 @@ gradients preconditioned by its diagonal.
 """
 
 import argparse
-import concurrent.futures
 import csv
 import os
 import resource
@@ -172,7 +171,12 @@ def show_contest(num_users: int) -> None:
 
 
 def show_switch() -> None:
-    """Tiny users vmapped with dense factorisations, in stacks of one padded shape, or a union."""
+    """Tiny users vmapped with dense factorisations, in stacks of one padded shape, or a union.
+
+    On one core: jaxlib 0.10 hangs where two threads factorise batches at a time.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
     @jax.jit
     def dense(stack: gbt.Comparisons):
@@ -187,14 +191,13 @@ def show_switch() -> None:
             stacked(data, np.arange(start, start + per_stack), size)
             for start in range(0, len(data), per_stack)
         ]
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            times = best_times(
-                {
-                    "dense": lambda p=pool, s=stacks: list(p.map(dense, s)),
-                    "union": lambda d=data: gbt.fit_users(MODEL, d).scores,
-                },
-                5,
-            )
+        times = best_times(
+            {
+                "dense": lambda s=stacks: [jax.block_until_ready(dense(stack)) for stack in s],
+                "union": lambda d=data: gbt.fit_users(MODEL, d).scores,
+            },
+            5,
+        )
         each = [1e6 * times[name] / len(data) for name in ("dense", "union")]
         print(
             f"{size // 2 + 1:2} to {size:2} items: dense {each[0]:7.1f} µs per user, union "

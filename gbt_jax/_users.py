@@ -157,7 +157,11 @@ def _in_lanes(data: UserComparisons, lanes: int) -> Iterator[list[_Plan]]:
 
 
 def _num_workers(lanes: int) -> int:
-    return min(os.cpu_count() or 1, _MAX_WORKERS) if lanes == 1 else 1
+    if lanes > 1:
+        return 1
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return min(cores, _MAX_WORKERS)
 
 
 def _as_here(function: Callable) -> Callable:
