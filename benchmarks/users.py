@@ -17,6 +17,7 @@ import argparse
 import csv
 import os
 import resource
+import threading
 import time
 from collections.abc import Callable
 
@@ -236,14 +237,29 @@ def show_many(num_users: int) -> None:
     gbt.fit_users(MODEL, small)
     per_row = (time.perf_counter() - start) / small.value.size
     data = simulated(num_users, seed=2)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before, peak, is_over = resident(), [0.0], threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.05):
+            peak[0] = max(peak[0], resident())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     start = time.perf_counter()
     fits = gbt.fit_users(MODEL, data, progress=True)
     seconds = time.perf_counter() - start
-    above = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
+    is_over.set()
+    watcher.join()
+    above = peak[0] - before
     print(f"{len(data):,} users, {data.value.size:,} comparisons: {seconds:.0f} s, {fits}")
     print(f"time per comparison: {seconds / data.value.size / per_row:.2f} of that at a tenth")
     print(f"memory above the input: {above:.2f} GB")
+
+
+def resident() -> float:
+    """Gigabytes of memory in use now."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**30
 
 
 def show_tournesol() -> None:

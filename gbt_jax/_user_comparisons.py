@@ -72,17 +72,16 @@ class UserComparisons:
                 f"{columns['b'].dtype}"
             )
         labels, item = _codes(np.concatenate([columns["a"], columns["b"]]))
-        order = np.argsort(owner, kind="stable")
+        order = _sorting(owner)
         owner = owner[order]
         first, second = item[: owner.size][order], item[owner.size :][order]
         # One sort of (user, item) numbers all slots.
         base = owner * np.int64(labels.size)
-        slots, position = np.unique(
-            np.concatenate([base + first, base + second]), return_inverse=True
-        )
+        pairs = np.concatenate([base + first, base + second])
+        slots, position = _numbered(pairs, _sorting(pairs))
         slot_owner = slots // max(labels.size, 1)
         item_offsets = np.searchsorted(slot_owner, np.arange(users.size + 1))
-        within = (position.reshape(-1) - np.tile(item_offsets[owner], 2)).astype(np.int32)
+        within = (position - np.tile(item_offsets[owner], 2)).astype(np.int32)
         return cls(
             users=users,
             items=labels[slots - slot_owner * labels.size],
@@ -146,16 +145,75 @@ def _numbers(name: str, numbers: ArrayLike) -> np.ndarray:
 
 
 def _codes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(distinct labels ascending, the number of each entry's label among them).
+    """(distinct labels ascending, the number of each entry's label among them)."""
+    if labels.dtype.kind in "US":
+        return _text_codes(np.ascontiguousarray(labels))
+    if labels.size and int(labels.max()) - int(labels.min()) < 4 * labels.size:
+        # A moderate range is looked up in a table instead of sorted.
+        low = labels.min()
+        present = np.zeros(int(labels.max()) - int(low) + 1, bool)
+        present[labels - low] = True
+        distinct = np.flatnonzero(present).astype(labels.dtype) + low
+        return distinct, (np.cumsum(present) - 1)[labels - low]
+    return _numbered(labels, _sorting(labels))
 
-    Integers of a moderate range are looked up in a table instead of sorted.
+
+def _text_codes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same for text: a table of hashes finds for each entry an example of its label.
+
+    Where labels meet in a place of the table one of them has it, and the others try again with
+    other bits. Only the distinct labels are sorted, since comparing text is slow.
     """
-    if labels.dtype.kind in "iu" and labels.size:
-        low, high = int(labels.min()), int(labels.max())
-        if high - low < 4 * labels.size:
-            present = np.zeros(high - low + 1, bool)
-            present[labels - low] = True
-            distinct = np.flatnonzero(present).astype(labels.dtype) + labels.dtype.type(low)
-            return distinct, (np.cumsum(present) - 1)[labels - low]
-    distinct, code = np.unique(labels, return_inverse=True)
-    return distinct, code.reshape(-1).astype(np.int64)
+    hashes, multiplier = _hashes(labels), np.uint64(0x9E3779B97F4A7C15)
+    example, left = np.empty(labels.size, np.int64), np.arange(labels.size)
+    bits = (2 * labels.size).bit_length()
+    table = np.empty(2**bits, np.int64)
+    while left.size:
+        place = hashes[left] >> np.uint64(64 - bits)
+        table[place] = left
+        candidate = table[place]
+        same = labels[candidate] == labels[left]
+        example[left[same]] = candidate[same]
+        left = left[~same]
+        hashes *= multiplier
+    is_example = np.zeros(labels.size, bool)
+    is_example[example] = True
+    found = labels[is_example]
+    order = np.argsort(found)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    return found[order], rank[(np.cumsum(is_example) - 1)[example]]
+
+
+def _hashes(labels: np.ndarray) -> np.ndarray:
+    """A number of 64 bits for each label, by FNV-1a over its characters."""
+    characters = labels.view(np.uint32 if labels.dtype.kind == "U" else np.uint8)
+    hashes = np.full(labels.size, 0xCBF29CE484222325, np.uint64)
+    for column in characters.reshape(labels.size, -1).T:
+        hashes = (hashes ^ column) * np.uint64(0x100000001B3)
+    return hashes * np.uint64(0x9E3779B97F4A7C15)  # into the upper bits too
+
+
+def _numbered(keys: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(distinct keys ascending, the number of each entry's), of keys with their sorting order."""
+    ascending = keys[order]
+    is_new = np.append(True, ascending[1:] != ascending[:-1])[: keys.size]
+    code = np.empty(keys.size, np.int64)
+    code[order] = np.cumsum(is_new) - 1
+    return ascending[is_new], code
+
+
+def _sorting(keys: np.ndarray) -> np.ndarray:
+    """The stable order of keys.
+
+    Keys that leave room are sorted together with their positions, as plain numbers, several times
+    faster than positions are sorted by keys.
+    """
+    if not keys.size:
+        return np.zeros(0, np.int64)
+    low, span = int(keys.min()), int(keys.max()) - int(keys.min()) + 1
+    if span * keys.size >= 2**63:
+        return np.argsort(keys, kind="stable")
+    packed = (keys - keys.dtype.type(low)).astype(np.int64) * keys.size + np.arange(keys.size)
+    packed.sort()
+    return packed % keys.size

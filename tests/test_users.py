@@ -10,7 +10,7 @@ import pytest
 from problems import DATA, counting_law, random_comparisons, tournesol_problems
 
 import gbt_jax as gbt
-from gbt_jax import _chunks, _fit, _users, laws
+from gbt_jax import _chunks, _fit, _user_comparisons, _users, laws
 from gbt_jax._progress import Progress
 
 MODEL = gbt.Model(laws.Uniform(), 7.0)
@@ -80,6 +80,21 @@ def test_labels_may_be_large_negative_or_text():
     for user, label, score in zip(by_text.user, by_text.item, by_text.scores, strict=True):
         key = (-5 if user == "minus" else 10**15, int(label))
         np.testing.assert_allclose(score, expected[key], atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64, "U9", "S9"])
+@pytest.mark.parametrize("hashes", ["good", "all the same"])
+def test_labels_are_numbered_as_numpy_does(kind, hashes, monkeypatch):
+    if hashes == "all the same":
+        monkeypatch.setattr(
+            _user_comparisons, "_hashes", lambda labels: np.zeros(labels.size, np.uint64)
+        )
+    for span in (3, 30, 10**12):
+        labels = np.random.default_rng(span).integers(0, span, 200).astype(kind)
+        distinct, code = _user_comparisons._codes(labels)
+        expected = np.unique(labels, return_inverse=True)
+        np.testing.assert_array_equal(distinct, expected[0])
+        np.testing.assert_array_equal(code, expected[1])
 
 
 def test_columns_that_do_not_fit_together_are_refused():
