@@ -145,6 +145,22 @@ def show_scaling(sizes: list[int]) -> None:
     print(f"time grows as comparisons^{exponent:.2f}; at most {max(memory):.0f} bytes each")
 
 
+def show_refit(model: gbt.Model, problems: list[gbt.Comparisons]) -> None:
+    """One comparison added, from the scores without it, beside a cold fit of the same shape."""
+    ratios = []
+    for rows in problems:
+        before = gbt.fit(model, rows.with_weights(np.append(np.ones(len(rows) - 1), 0))).scores
+        times = best_times(
+            {
+                "cold": lambda c=rows: gbt.fit(model, c).scores,
+                "warm": lambda c=rows, x=before: gbt.fit(model, c, initial=x).scores,
+            },
+            10,
+        )
+        ratios.append(f"{times['warm'] / times['cold']:.2f}")
+    print(f"a refit after one added comparison costs {', '.join(ratios)} cold fits")
+
+
 def show_compilation() -> None:
     """Fits of shapes not seen before, beside a trivial function of the same arguments."""
     model = gbt.Model(laws.Uniform())
@@ -175,6 +191,7 @@ def main() -> None:
         show(
             f"{len(problems)} Tournesol, σ=7", [costs(sigma7, problem, 10) for problem in problems]
         )
+        show_refit(sigma7, problems)
     if not quick:
         binary = gbt.Model(laws.Binary(), 1.0)
         large = simulated(10_000, 1_000_000, laws.Binary())

@@ -49,7 +49,7 @@ class Problem(NamedTuple):
 
     evaluate: Callable[[Array], Any]  # x ↦ Point
     product: Callable[[Any, Array], Array]  # curvature, v ↦ ∇²L v
-    dense: Callable[[Any], Array]  # curvature ↦ ∇²L
+    dense: Callable[[Any], Array]  # Point ↦ ∇²L
     partition: AbstractPartition
 
 
@@ -97,7 +97,7 @@ def cholesky_direction(problem: Problem, point: Any, turns: Array, forcing: Arra
     """Directions by a dense factorisation, of one problem."""
     del forcing
     rhs = _downhill(problem, point, turns)
-    step = cholesky_solve(problem.dense(point.curvature), rhs)
+    step = cholesky_solve(problem.dense(point), rhs)
     return Descent(step, problem.partition.inner(rhs, step), jnp.ones((), jnp.int32))
 
 

@@ -136,20 +136,12 @@ def hessian_product(
     return precision * direction + (first - second)
 
 
-def hessian_diagonal(model: Model, comparisons: Comparisons, curvature: Array) -> Array:
-    """The diagonal of ∇²L."""
-    _, precision = model.prior(comparisons.num_items, curvature.dtype)
-    first, second = _scatter(comparisons, curvature)
-    return precision + (first + second)
-
-
-def dense_hessian(model: Model, comparisons: Comparisons, curvature: Array) -> Array:
-    """∇²L as a matrix."""
-    a, b, items = comparisons.a, comparisons.b, jnp.arange(comparisons.num_items, dtype=jnp.int32)
-    entries = [-curvature, -curvature, hessian_diagonal(model, comparisons, curvature)]
-    matrix = jnp.zeros((comparisons.num_items, comparisons.num_items), curvature.dtype)
-    rows, columns = jnp.concatenate([a, b, items]), jnp.concatenate([b, a, items])
-    return matrix.at[rows, columns].add(jnp.concatenate(entries))
+def dense_hessian(comparisons: Comparisons, point: Evaluation) -> Array:
+    """∇²L as a matrix, at an evaluated point."""
+    size = comparisons.num_items
+    matrix = jnp.zeros((size, size), point.curvature.dtype)
+    half = matrix.at[comparisons.a, comparisons.b].add(-point.curvature)
+    return half + half.T + jnp.diag(point.diagonal)
 
 
 def _differences(comparisons: Comparisons, scores: Array) -> Array:

@@ -29,7 +29,7 @@ def problem(model: Model, comparisons: Comparisons, partition: AbstractPartition
     return Problem(
         functools.partial(evaluate, model, comparisons, partition=partition),
         functools.partial(hessian_product, model, comparisons),
-        functools.partial(dense_hessian, model, comparisons),
+        functools.partial(dense_hessian, comparisons),
         partition,
     )
 

@@ -80,7 +80,7 @@ class NewtonCholesky(AbstractSolver):
 
     def solve_linear(self, problem: Problem, point: Point, rhs: Array) -> Array:
         """Solve ∇²L x = rhs by a Cholesky factorisation."""
-        return _newton.cholesky_solve(problem.dense(point.curvature), rhs)
+        return _newton.cholesky_solve(problem.dense(point), rhs)
 
 
 @final

@@ -41,6 +41,7 @@ ROOMS = (
     "_users",
     "_curvature",
     "_sensitivity",
+    "_influence",
     "_guarantees",
     "_uncertainty",
     "_evidence",

@@ -1,0 +1,42 @@
+"""Sensitivities: what the whole matrix costs beside the fastest way in NumPy.
+
+    python benchmarks/sensitivities.py
+
+A = 500, p = 0.2, Uniform, σ = 1: 500 × 25,000 derivatives of every score in every value. NumPy
+inverts the Hessian, given as a matrix, and takes differences of its columns; `sensitivity` starts
+from the fit. After compilation, interleaved, best of ten.
+"""
+
+import jax
+import numpy as np
+from single import best_times, erdos_renyi
+
+import gbt_jax as gbt
+from gbt_jax import laws
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    comparisons = erdos_renyi(500, 0.2, laws.Uniform())
+    model = gbt.Model(laws.Uniform(), 1.0)
+    fit = gbt.fit(model, comparisons)
+    hessian = np.asarray(
+        jax.hessian(lambda x: gbt.negative_log_posterior(model, comparisons, x))(fit.scores)
+    )
+    a, b = np.asarray(comparisons.a), np.asarray(comparisons.b)
+
+    def by_numpy() -> np.ndarray:
+        inverse = np.linalg.inv(hessian)
+        return inverse[:, a] - inverse[:, b]
+
+    times = best_times({"NumPy": by_numpy, "sensitivity": lambda: gbt.sensitivity(fit)}, 10)
+    apart = np.abs(by_numpy() - np.asarray(gbt.sensitivity(fit))).max()
+    print(f"{hessian.shape[0]} × {a.size} sensitivities: ", end="")
+    print(f"{times['sensitivity'] / times['NumPy']:.2f} of NumPy's time; apart by {apart:.0e}")
+    batched = jax.jit(jax.jacrev(lambda v: gbt.map_scores(model, comparisons.with_values(v))))
+    some = np.asarray(batched(comparisons.value))
+    print(f"apart from jax.jacrev(map_scores) by {np.abs(some - by_numpy()).max():.0e}")
+
+
+if __name__ == "__main__":
+    main()

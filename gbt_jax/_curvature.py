@@ -1,0 +1,237 @@
+"""The Hessian of a fit as a value: factorised once, then solves and entries of its inverse.
+
+With M = ∇²L(θ*) = diag(1/σ²) + Bᵀ diag(w Φ''(t)) B and N = M⁻¹, everything that is said about how
+scores respond, and how sure they are, is read off N.
+
+Comparisons say nothing of the common level of a connected component, so along u_c, the constant
+unit vector of component c, M has the prior's precision p_c alone (where the prior is the same over
+the component, else c is not split off):
+
+    M u_c = p_c u_c,    N = R + Σ_c u_c u_cᵀ/p_c,    R u_c = 0.
+
+R is kept apart from the levels: a weak prior makes them huge, and differences of scores of one
+component, which do not depend on them, would lose digits. Without a prior N stands for the
+inverse on scores whose mean over each component is zero, R.
+"""
+
+import abc
+import functools
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import ArrayLike, Float
+
+from ._comparisons import Comparisons
+from ._fit import RESULTS, Fit
+from ._graph import component_labels
+from ._model import Model
+from ._newton import conjugate_gradients
+from ._objective import dense_hessian, evaluate, hessian_product
+
+_DENSE_ITEMS = 4096  # N takes 128 MB
+_BLOCK = 64  # right-hand sides at a time, without a factorisation
+
+
+class Levels(eqx.Module):
+    """The directions u_c that are split off, and N along them."""
+
+    component: Array  # of each item, the number of one of its items
+    share: Array  # of each item, the square of its entry of u_c; 0 where nothing is split off
+    variance: Array  # of each item, 1/p_c; 0 where nothing is split off or p_c is 0
+    precision: Array  # of each item, p_c
+
+    def removed(self, x: Array) -> Array:
+        """Columns without their components along u_c."""
+        return x - self._means(x)
+
+    def apply(self, x: Array) -> Array:
+        """Σ_c u_c u_cᵀ x / p_c."""
+        return self.variance[:, None] * self._means(x)
+
+    def entries(self, a: Array, b: Array) -> Array:
+        """Entries of the same matrix."""
+        together = self.component[a] == self.component[b]
+        return jnp.where(together, (self.share * self.variance)[a], 0)
+
+    def _means(self, x: Array) -> Array:
+        totals = jax.ops.segment_sum(x, self.component, x.shape[0])
+        return self.share[:, None] * totals[self.component]
+
+
+class AbstractCurvature(eqx.Module):
+    """M = ∇²L at the optimum, ready for solves with it; made by `curvature`."""
+
+    levels: eqx.AbstractVar[Levels]
+
+    @abc.abstractmethod
+    def reduced_solve(self, rhs: Array) -> Array:
+        """R @ rhs, of columns."""
+
+    @abc.abstractmethod
+    def reduced_entries(self, a: Array, b: Array) -> Array:
+        """R at rows a and columns b, one entry each."""
+
+    def solve(self, rhs: ArrayLike) -> Float[Array, " items *columns"]:
+        """N @ rhs for a vector or the columns of a matrix."""
+        given = jnp.asarray(rhs)
+        columns = given.reshape(given.shape[0], -1)
+        return (self.reduced_solve(columns) + self.levels.apply(columns)).reshape(given.shape)
+
+    def entries(self, a: ArrayLike, b: ArrayLike) -> Float[Array, " pairs"]:
+        """n_ab for each pair of items."""
+        first, second = jnp.asarray(a), jnp.asarray(b)
+        return self.reduced_entries(first, second) + self.levels.entries(first, second)
+
+    def diagonal(self) -> Float[Array, " items"]:
+        """n_aa for each item."""
+        items = jnp.arange(self.levels.share.size)
+        return self.entries(items, items)
+
+    def difference_variance(self, a: ArrayLike, b: ArrayLike) -> Float[Array, " pairs"]:
+        """n_aa + n_bb − 2 n_ab for each pair of items."""
+        first, second = jnp.asarray(a), jnp.asarray(b)
+        own = [self.reduced_entries(x, x) for x in (first, second)]
+        reduced = own[0] + own[1] - 2 * self.reduced_entries(first, second)
+        apart = self.levels.component[first] != self.levels.component[second]
+        levels = [self.levels.entries(x, x) for x in (first, second)]
+        return reduced + jnp.where(apart, levels[0] + levels[1], 0)
+
+
+@final
+class DenseCurvature(AbstractCurvature):
+    """By a Cholesky factorisation: `reduced` is R, the rest of N is in `levels`."""
+
+    reduced: Float[Array, "items items"]
+    log_determinant: Float[Array, ""]  # of M; without a prior, of M on scores of mean zero
+    levels: Levels
+
+    def reduced_solve(self, rhs: Array) -> Array:
+        """A product."""
+        return self.reduced @ rhs
+
+    def reduced_entries(self, a: Array, b: Array) -> Array:
+        """Looked up."""
+        return self.reduced[a, b]
+
+
+@final
+class IterativeCurvature(AbstractCurvature):
+    """By conjugate gradients on the list of comparisons: for graphs too large for a matrix."""
+
+    model: Model
+    comparisons: Comparisons
+    row_curvature: Array
+    hessian_diagonal: Array
+    levels: Levels
+
+    def reduced_solve(self, rhs: Array) -> Array:
+        """Blocks of columns, each until its last one has ended."""
+        width = min(_BLOCK, rhs.shape[1])
+        blocks = range(0, rhs.shape[1], max(width, 1))
+        # Padding with zeros ends at once and saves compilations.
+        padded = jnp.pad(rhs, ((0, 0), (0, -rhs.shape[1] % max(width, 1))))
+        solved = [_solve_block(self, padded[:, start : start + width]) for start in blocks]
+        return jnp.concatenate([*solved, rhs[:, :0]], axis=1)[:, : rhs.shape[1]]
+
+    def reduced_entries(self, a: Array, b: Array) -> Array:
+        """One solve for each distinct item of the shorter list."""
+        if np.unique(np.asarray(a)).size < np.unique(np.asarray(b)).size:
+            a, b = b, a
+        columns, place = np.unique(np.asarray(b), return_inverse=True)
+        found = np.zeros(place.size, self.row_curvature.dtype)
+        for start in range(0, columns.size, _BLOCK):
+            wanted = np.flatnonzero((place >= start) & (place < start + _BLOCK))
+            block = np.zeros((self.comparisons.num_items, _BLOCK), found.dtype)
+            chosen = columns[start : start + _BLOCK]
+            block[chosen, np.arange(chosen.size)] = 1
+            solved = np.asarray(_solve_block(self, jnp.asarray(block)))
+            found[wanted] = solved[np.asarray(a)[wanted], place[wanted] - start]
+        return jnp.asarray(found)
+
+
+def curvature(fit: Fit, *, dense: bool | None = None) -> AbstractCurvature:
+    """The factorised Hessian of a fit, to be made once and reused.
+
+    Up to 4,096 items it is a `DenseCurvature` (a matrix of items × items, all entries at hand),
+    beyond an `IterativeCurvature` (every solve is an iteration); `dense` chooses otherwise.
+    """
+    if not isinstance(fit, Fit):
+        raise TypeError(f"curvature takes a Fit, not {type(fit).__name__}")
+    if fit.result is not RESULTS.successful:
+        raise ValueError(
+            f"the fit did not find the optimum ({fit.result.name}), so nothing can be said about "
+            "how it responds"
+        )
+    is_dense = fit.comparisons.num_items <= _DENSE_ITEMS if dense is None else dense
+    make = _dense if is_dense else _iterative
+    return make(fit.model, fit.comparisons, fit.scores)
+
+
+@jax.jit
+def _dense(model: Model, comparisons: Comparisons, scores: Array) -> DenseCurvature:
+    point, levels = evaluate(model, comparisons, scores), _levels(model, comparisons, scores)
+    # κ u_c u_cᵀ is added to M, at the scale of its component, and taken off the inverse again.
+    size = scores.size
+    totals = jax.ops.segment_sum(point.diagonal, levels.component, size)[levels.component]
+    added = jnp.where(levels.share > 0, levels.share * jnp.where(totals > 0, totals, 1), 0)
+    together = levels.component[:, None] == levels.component[None, :]
+    outer = jnp.where(together, levels.share[:, None], 0)
+    matrix = dense_hessian(comparisons, point) + added[:, None] * outer
+    scale = lax.rsqrt(jnp.diagonal(matrix))
+    scaled = matrix * scale[:, None] * scale[None, :]
+    factor = lax.linalg.cholesky(scaled, symmetrize_input=False)
+    inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(size, dtype=scores.dtype))
+    whole = inverse * scale[:, None] * scale[None, :]
+    along = jnp.where(levels.share > 0, 1 / (added + levels.precision), 0)
+    reduced = whole - along[:, None] * outer
+    # Each component has Σ share = 1: a sum over its items weighted so counts it once.
+    instead = jnp.where(levels.precision > 0, jnp.log(levels.precision), 0)
+    correction = jnp.where(levels.share > 0, instead - jnp.log(added + levels.precision), 0)
+    log_determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)) - jnp.log(scale))
+    log_determinant += jnp.sum(levels.share * correction)
+    reduced = 0.5 * (reduced + reduced.T)
+    return DenseCurvature(reduced=reduced, log_determinant=log_determinant, levels=levels)
+
+
+@jax.jit
+def _iterative(model: Model, comparisons: Comparisons, scores: Array) -> IterativeCurvature:
+    point, levels = evaluate(model, comparisons, scores), _levels(model, comparisons, scores)
+    return IterativeCurvature(
+        model=model,
+        comparisons=comparisons,
+        row_curvature=point.curvature,
+        hessian_diagonal=point.diagonal,
+        levels=levels,
+    )
+
+
+@jax.jit
+def _solve_block(of: IterativeCurvature, rhs: Array) -> Array:
+    product = functools.partial(hessian_product, of.model, of.comparisons, of.row_curvature)
+    solve = functools.partial(
+        conjugate_gradients,
+        product,
+        diagonal=of.hessian_diagonal,
+        tolerance=0.5 * float(jnp.finfo(rhs.dtype).eps),
+        max_steps=100_000,
+    )
+    solved = jax.vmap(lambda column: solve(rhs=column).direction, 1, 1)(of.levels.removed(rhs))
+    return of.levels.removed(solved)
+
+
+def _levels(model: Model, comparisons: Comparisons, scores: Array) -> Levels:
+    size = scores.size
+    component = component_labels(comparisons)
+    _, precision = model.prior(size, scores.dtype)
+    precision = jnp.broadcast_to(precision, (size,))
+    count = jax.ops.segment_sum(jnp.ones_like(scores), component, size)[component]
+    lowest = jax.ops.segment_min(precision, component, size)[component]
+    highest = jax.ops.segment_max(precision, component, size)[component]
+    is_split = lowest == highest
+    share = jnp.where(is_split, 1 / count, 0)
+    known = is_split & (precision > 0)
+    return Levels(component, share, jnp.where(known, 1 / precision, 0), precision)

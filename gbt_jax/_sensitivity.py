@@ -1,0 +1,148 @@
+"""How scores respond to what they were computed from: the columns of −N ∂_p∇L.
+
+At the optimum ∇L(θ*, p) = 0 for every parameter p, so dθ* = −N ∂_p∇L dp (`_implicit`). Here these
+derivatives are laid out as matrices, for all or some items and comparisons, from one factorised
+Hessian.
+"""
+
+from typing import Any, Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import ArrayLike, Float
+
+from ._comparisons import Comparisons
+from ._curvature import AbstractCurvature, DenseCurvature, curvature
+from ._fit import Fit
+from ._model import Model
+from ._objective import gradient
+
+Parameter = Literal["value", "weight", "prior_mean", "prior_std", "law"]
+
+
+def sensitivity(
+    fit: Fit,
+    *,
+    wrt: Parameter = "value",
+    comparisons: ArrayLike | None = None,
+    items: ArrayLike | None = None,
+    using: AbstractCurvature | None = None,
+) -> Any:
+    """Derivatives of the scores, items along the first axis.
+
+    - `wrt="value"`: ∂θ*_i/∂r of every comparison, items × comparisons, in score units per unit of
+      value. Raising a value raises a's score and lowers b's: in the column of a comparison of a
+      with b the entry of a is positive, that of b negative.
+    - `wrt="weight"`: per unit of weight, so the first-order effect of repeating a comparison.
+    - `wrt="prior_mean"`, `wrt="prior_std"`: items × the parameter's own shape: a vector where one
+      number is shared by all items.
+    - `wrt="law"`: the law with each parameter replaced by items × its own shape.
+
+    **Arguments:**
+
+    - `comparisons`: only these rows of the comparisons, for values and weights.
+    - `items`: only the scores of these items.
+    - `using`: the fit's `curvature`, if it has been made already.
+    """
+    if wrt not in get_args(Parameter):
+        raise ValueError(f"wrt must be one of {', '.join(get_args(Parameter))}, not {wrt!r}")
+    made = curvature(fit) if using is None else using
+    chosen = None if items is None else as_indices("items", items, fit.comparisons.num_items)
+    if wrt in ("value", "weight"):
+        rows = as_indices("comparisons", comparisons, len(fit.comparisons))
+        a, b = fit.comparisons.a[rows], fit.comparisons.b[rows]
+        if wrt == "value":
+            factor = fit.comparisons.weight[rows]
+        else:
+            expected = fit.model.law.mean(fit.scores[a] - fit.scores[b])
+            factor = fit.comparisons.value[rows] - expected
+        return solved_differences(made, a, b, factor, chosen)
+    if comparisons is not None:
+        raise ValueError(f"comparisons can be chosen for values and weights, not with wrt={wrt!r}")
+    part = _parameter(fit.model, wrt)
+    if not jax.tree.leaves(part):
+        raise ValueError(f"{type(fit.model.law).__name__} has no parameters to be sensitive to")
+    cross = _cross_derivatives(fit.model, fit.comparisons, fit.scores, part, wrt=wrt)
+
+    def solved(columns: Array) -> Array:
+        moved = -made.solve(columns)
+        return moved if chosen is None else moved[chosen]
+
+    return jax.tree.map(solved, cross)
+
+
+def response_sensitivity(fit: Fit) -> Float[Array, "comparisons items"]:
+    """The other direction: derivatives of each comparison's expected value in the scores.
+
+    E[r_ab] = Φ'(θ_a − θ_b), so the row of a comparison of a with b is Φ''(θ_ab) (e_a − e_b).
+    """
+    rows = fit.comparisons
+    variance = fit.model.law.variance(fit.scores[rows.a] - fit.scores[rows.b])
+    zero = jnp.zeros((len(rows), rows.num_items), variance.dtype)
+    number = jnp.arange(len(rows))
+    return zero.at[number, rows.a].add(variance).at[number, rows.b].add(-variance)
+
+
+def solved_differences(
+    made: AbstractCurvature, a: Array, b: Array, factor: Array, items: np.ndarray | None = None
+) -> Array:
+    """N (e_a − e_b) times a factor for pairs of compared items, one column each.
+
+    Levels of components do not respond: e_a − e_b has no part along them.
+    """
+    if isinstance(made, DenseCurvature):
+        reduced = made.reduced if items is None else made.reduced[items]
+        return _column_differences(reduced, a, b, factor)
+    size, dtype = made.levels.share.size, factor.dtype
+    if items is not None and items.size <= a.size:
+        ends = jnp.zeros((size, items.size), dtype).at[items, np.arange(items.size)].set(1)
+        return _column_differences(made.reduced_solve(ends).T, a, b, factor)
+    number = jnp.arange(a.size)
+    ends = jnp.zeros((size, a.size), dtype).at[a, number].add(1).at[b, number].add(-1)
+    moved = made.reduced_solve(ends) * factor
+    return moved if items is None else moved[items]
+
+
+@jax.jit
+def _column_differences(matrix: Array, a: Array, b: Array, factor: Array) -> Array:
+    return (matrix[:, a] - matrix[:, b]) * factor
+
+
+def _cross_derivatives(
+    model: Model, comparisons: Comparisons, scores: Array, part: Any, *, wrt: str
+) -> Any:
+    """∂_p∇L, items × the shape of each parameter."""
+
+    @jax.jit
+    def derivatives(part, model, comparisons, scores):
+        def slope(part):
+            return gradient(_with_parameter(model, wrt, part), comparisons, scores)
+
+        return jax.jacfwd(slope)(part)
+
+    return derivatives(part, model, comparisons, scores)
+
+
+def _parameter(model: Model, wrt: str) -> Any:
+    return eqx.filter(getattr(model, wrt), eqx.is_inexact_array)
+
+
+def _with_parameter(model: Model, wrt: str, part: Any) -> Model:
+    whole = eqx.combine(part, getattr(model, wrt))
+    return eqx.tree_at(lambda m: getattr(m, wrt), model, whole)
+
+
+def as_indices(name: str, indices: ArrayLike | None, size: int) -> np.ndarray:
+    """Checked numbers of rows or items; all of them for None."""
+    if indices is None:
+        return np.arange(size)
+    array = np.atleast_1d(np.asarray(indices))
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be a list of integers, not {array.dtype}")
+    bad = array[(array < 0) | (array >= size)]
+    if bad.size:
+        raise ValueError(f"{name} has {bad[0]}, and there are {size} of them, from 0")
+    return array

@@ -1,0 +1,123 @@
+"""The Hessian of a fit as a value: against matrices inverted in 140 digits."""
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from problems import random_comparisons
+
+import gbt_jax as gbt
+from gbt_jax import laws
+
+SIZE = 40
+# Two components, an item with no comparison, and one pair compared many times.
+ROWS = random_comparisons(25, 70)
+A = np.concatenate([ROWS.a, [30, 31, 32, 33, 30, 30]])
+B = np.concatenate([ROWS.b, [31, 32, 33, 30, 31, 31]])
+VALUE = np.concatenate([ROWS.value, [0.1, -0.5, 0.8, 0.2, 0.3, 0.0]])
+COMPARISONS = gbt.Comparisons(A, B, VALUE, num_items=SIZE)
+COMPONENTS = [range(25), range(30, 34), *([item] for item in (*range(25, 30), *range(34, 40)))]
+STDS = np.geomspace(0.3, 5, SIZE)
+PRIORS = {"one": 2.0, "per item": STDS, "weak": 1e5, "none": np.inf}
+
+
+def exact(fit):
+    """(N, n_aa + n_bb − 2 n_ab of the rows, log det M) in 140 digits, rounded at the end.
+
+    Without a prior a tiny one stands in, and what it adds to the levels is taken off again.
+    """
+    tiny = mpmath.mpf(10) ** -40
+    std = np.broadcast_to(np.asarray(fit.model.prior_std), (SIZE,))
+    t = np.asarray(fit.scores)[A] - np.asarray(fit.scores)[B]
+    with mpmath.workdps(140):
+        matrix = mpmath.zeros(SIZE)
+        for item in range(SIZE):
+            matrix[item, item] = tiny if np.isinf(std[item]) else 1 / mpmath.mpf(std[item]) ** 2
+        for a, b, x in zip(A.tolist(), B.tolist(), t.tolist(), strict=True):
+            row = 1 / mpmath.mpf(x) ** 2 - 1 / mpmath.sinh(x) ** 2 if x else mpmath.mpf(1) / 3
+            matrix[a, a] += row
+            matrix[b, b] += row
+            matrix[a, b] -= row
+            matrix[b, a] -= row
+        inverse = matrix**-1
+        pairs = list(zip(A.tolist(), B.tolist(), strict=True))
+        differences = [inverse[a, a] + inverse[b, b] - 2 * inverse[a, b] for a, b in pairs]
+        log_determinant = mpmath.log(mpmath.det(matrix))
+        if np.isinf(std).all():
+            for component in COMPONENTS:
+                log_determinant -= mpmath.log(tiny)
+                for a in component:
+                    for b in component:
+                        inverse[a, b] -= 1 / (tiny * len(component))
+        entries = np.array(inverse.tolist(), dtype=float)
+        return entries, np.array(differences, dtype=float), float(log_determinant)
+
+
+@pytest.fixture(scope="module", params=PRIORS)
+def case(request):
+    fit = gbt.fit(gbt.Model(laws.Uniform(), PRIORS[request.param]), COMPARISONS)
+    return fit, *exact(fit)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_agrees_with_the_inverse(case, dense):
+    fit, expected, differences, log_determinant = case
+    made = gbt.curvature(fit, dense=dense)
+    scale = np.abs(expected).max()
+    rhs = np.random.default_rng(0).normal(size=(SIZE, 3))
+    np.testing.assert_allclose(made.solve(rhs), expected @ rhs, rtol=1e-11, atol=1e-12 * scale)
+    np.testing.assert_allclose(made.solve(rhs[:, 0]), made.solve(rhs)[:, 0], atol=1e-12 * scale)
+    np.testing.assert_allclose(made.diagonal(), np.diag(expected), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(made.entries(A, B), expected[A, B], rtol=1e-10, atol=1e-12)
+    # Differences within a component keep all digits, whatever the prior.
+    np.testing.assert_allclose(made.difference_variance(A, B), differences, rtol=1e-11)
+    # Between components their levels count.
+    apart = expected[0, 0] + expected[31, 31] - 2 * expected[0, 31]
+    np.testing.assert_allclose(made.difference_variance([0], [31])[0], apart, rtol=1e-11)
+    if isinstance(made, gbt.DenseCurvature):
+        np.testing.assert_allclose(made.log_determinant, log_determinant, rtol=1e-11)
+
+
+def test_a_large_graph_is_not_made_dense():
+    comparisons = random_comparisons(5000, 20_000)
+    fit = gbt.fit(gbt.Model(laws.Uniform(), 3.0), comparisons)
+    made = gbt.curvature(fit)
+    assert isinstance(made, gbt.IterativeCurvature)
+    rhs = np.random.default_rng(1).normal(size=(5000, 70))
+    solved = np.asarray(made.solve(rhs))
+    product = jax.vmap(
+        lambda v: jax.jvp(
+            jax.grad(gbt.negative_log_posterior, argnums=2),
+            (fit.model, comparisons, fit.scores),
+            (
+                jax.tree.map(jnp.zeros_like, fit.model),
+                jax.tree.map(
+                    lambda x: (
+                        np.zeros(x.shape, jax.dtypes.float0)
+                        if jnp.issubdtype(x.dtype, jnp.integer)
+                        else jnp.zeros_like(x)
+                    ),
+                    comparisons,
+                ),
+                v,
+            ),
+        )[1],
+        1,
+        1,
+    )
+    np.testing.assert_allclose(product(jnp.asarray(solved)), rhs, atol=1e-11)
+    pairs = np.array([3, 3, 7]), np.array([5, 3, 4999])
+    np.testing.assert_allclose(
+        made.entries(*pairs),
+        made.solve(np.eye(5000)[:, [3, 7]])[[5, 3, 4999], [0, 0, 1]],
+        rtol=1e-10,
+    )
+
+
+def test_a_fit_that_failed_has_no_curvature():
+    fit = gbt.fit(gbt.Model(laws.Uniform()), COMPARISONS, max_steps=1, throw=False)
+    with pytest.raises(ValueError, match="did not find the optimum \\(max_steps_reached\\)"):
+        gbt.curvature(fit)
+    with pytest.raises(TypeError, match="curvature takes a Fit, not Model"):
+        gbt.curvature(fit.model)

@@ -1,0 +1,104 @@
+"""Leaving comparisons out: predictions from the curvature against refits."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import incidence, random_comparisons
+
+import gbt_jax as gbt
+from gbt_jax import laws
+
+ROWS = random_comparisons(40, 300)
+MODEL = gbt.Model(laws.Uniform(), 2.0)
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return gbt.fit(MODEL, ROWS)
+
+
+def test_exact_for_the_gaussian_law():
+    """The loss is quadratic, so one Newton step is the refit: rows, groups and changes."""
+    gaussian = gbt.fit(gbt.Model(laws.Gaussian(1.0), 1.3), ROWS)
+    matrix, value = incidence(ROWS), np.asarray(ROWS.value)
+
+    def without(rows):
+        kept = np.setdiff1d(np.arange(300), rows)
+        hessian = np.eye(40) / 1.69 + matrix[kept].T @ matrix[kept]
+        return np.linalg.solve(hessian, matrix[kept].T @ value[kept]) - np.asarray(gaussian.scores)
+
+    for dense in (True, False):
+        using = gbt.curvature(gaussian, dense=dense)
+        found = gbt.influence(gaussian, using=using)
+        assert found.shape == (40, 300)
+        for row in (0, 17, 299):
+            np.testing.assert_allclose(found[:, row], without([row]), atol=1e-13)
+        np.testing.assert_allclose(
+            gbt.influence(gaussian, comparisons=[299, 17], using=using),
+            found[:, jnp.asarray([299, 17])],
+            atol=1e-14,
+        )
+        judge = np.arange(300) % 7
+        groups = gbt.influence(gaussian, groups=judge, using=using)
+        assert groups.shape == (40, 7)
+        np.testing.assert_allclose(groups[:, 3], without(np.flatnonzero(judge == 3)), atol=1e-12)
+
+
+def test_close_to_refits(fit):
+    found = gbt.influence(fit, comparisons=np.arange(25))
+    exact = gbt.influence(fit, comparisons=np.arange(25), exact=True)
+    size = np.linalg.norm(np.asarray(exact), axis=0)
+    error = np.linalg.norm(np.asarray(found - exact), axis=0)
+    assert np.all(error < 0.1 * size)
+    judge = ["ada"] * 20 + ["bob"] * 280
+    together = gbt.influence(fit, groups=judge)[:, 0]
+    refitted = gbt.influence(fit, groups=judge, exact=True)[:, 0]
+    assert np.linalg.norm(together - refitted) < 0.1 * np.linalg.norm(refitted)
+
+
+def test_what_if(fit):
+    gone = gbt.what_if(fit, removed=[3, 8])
+    kept = np.setdiff1d(np.arange(300), [3, 8])
+    fewer = gbt.Comparisons(ROWS.a[kept], ROWS.b[kept], ROWS.value[kept], num_items=40)
+    np.testing.assert_allclose(gone.fit.scores, gbt.fit(MODEL, fewer).scores, atol=1e-12)
+    np.testing.assert_array_equal(gone.change, gone.fit.scores - fit.scores)
+    assert np.linalg.norm(gone.predicted - gone.change) < 0.3 * np.linalg.norm(gone.change)
+    # A small change is predicted to first order: the error falls with its square.
+    errors = []
+    for step in (1e-3, 1e-4):
+        small = gbt.what_if(fit, changed=([5], [float(ROWS.value[5]) + step]))
+        expected = step * gbt.sensitivity(fit, comparisons=[5])[:, 0]
+        np.testing.assert_allclose(small.predicted, expected, atol=1e-12)
+        errors.append(np.linalg.norm(small.predicted - small.change))
+    assert errors[1] < 0.02 * errors[0]
+    more = gbt.what_if(fit, added=gbt.Comparisons([0], [1], [0.9], num_items=40))
+    assert len(more.fit.comparisons) == 301
+    assert more.change[0] > 0 > more.change[1]
+    # A new comparison with the expected value changes nothing.
+    neutral = laws.Uniform().mean(fit.scores[0] - fit.scores[1])
+    same = gbt.what_if(fit, added=gbt.Comparisons([0], [1], [neutral], num_items=40))
+    np.testing.assert_allclose(same.change, 0, atol=1e-14)
+
+
+def test_a_bridge_without_a_prior():
+    """0 – 1 – 2 with the pair (0, 1) compared twice: only the other comparison is a bridge."""
+    rows = gbt.Comparisons([0, 1, 0], [1, 2, 1], [0.2, 0.5, 0.4], num_items=3)
+    fit = gbt.fit(gbt.Model(laws.Uniform(), jnp.inf), rows)
+    found = np.asarray(gbt.influence(fit))
+    assert np.isnan(found[:, 1]).all()
+    assert np.isfinite(found[:, [0, 2]]).all()
+
+
+def test_what_cannot_be_answered_is_refused(fit):
+    with pytest.raises(ValueError, match="comparisons has 300, and there are 300 of them"):
+        gbt.influence(fit, comparisons=[300])
+    with pytest.raises(ValueError, match=r"one label per comparison \(300\)"):
+        gbt.influence(fit, groups=["ada"])
+    with pytest.raises(ValueError, match="comparisons or groups, not both"):
+        gbt.influence(fit, comparisons=[1], groups=np.zeros(300))
+    with pytest.raises(ValueError, match="removed has -1"):
+        gbt.what_if(fit, removed=[-1])
+    with pytest.raises(ValueError, match="added must be Comparisons of the same 40 items"):
+        gbt.what_if(fit, added=random_comparisons(41, 3))
+    with pytest.raises(ValueError, match=r"value\[300\] is 1\.5"):
+        gbt.what_if(fit, added=gbt.Comparisons([0], [1], [1.5], num_items=40))
