@@ -1,22 +1,51 @@
-"""Sensitivities: what the whole matrix costs beside the fastest way in NumPy.
+"""Sensitivities and influences: what they cost, and how close predictions come.
 
     python benchmarks/sensitivities.py
 
 A = 500, p = 0.2, Uniform, σ = 1: 500 × 25,000 derivatives of every score in every value. NumPy
 inverts the Hessian, given as a matrix, and takes differences of its columns; `sensitivity` starts
 from the fit. After compilation, interleaved, best of ten.
+
+Influences of all comparisons of the largest Tournesol problem, Uniform, σ = 7, beside refits of the
+hundred that move scores most, in l2.
 """
+
+import time
 
 import jax
 import numpy as np
-from single import best_times, erdos_renyi
+from single import best_times, erdos_renyi, tournesol
 
 import gbt_jax as gbt
 from gbt_jax import laws
 
 
+def show_influences(comparisons: gbt.Comparisons) -> None:
+    fit = gbt.fit(gbt.Model(laws.Uniform(), 7.0), comparisons)
+    best = best_times({"all": lambda: gbt.influence(fit)}, 3)["all"]
+    found = np.asarray(gbt.influence(fit))
+    top = np.argsort(-np.linalg.norm(found, axis=0))[:100]
+    gbt.influence(fit, comparisons=top[:1], exact=True)
+    start = time.perf_counter()
+    exact = np.asarray(gbt.influence(fit, comparisons=top, exact=True))
+    refits = (time.perf_counter() - start) / top.size * len(comparisons)
+    error = np.linalg.norm(found[:, top] - exact, axis=0) / np.linalg.norm(exact, axis=0)
+    print(
+        f"influences of {len(comparisons)} comparisons of {comparisons.num_items} items: ", end=""
+    )
+    print(f"1/{refits / best:.0f} of the refits' time; error of the hundred largest: ", end="")
+    print(f"median {np.median(error):.0%}, worst {error.max():.0%}")
+
+
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
+    show_sensitivities()
+    problems = tournesol()
+    if problems:
+        show_influences(max(problems, key=len))
+
+
+def show_sensitivities() -> None:
     comparisons = erdos_renyi(500, 0.2, laws.Uniform())
     model = gbt.Model(laws.Uniform(), 1.0)
     fit = gbt.fit(model, comparisons)

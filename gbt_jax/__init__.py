@@ -14,6 +14,10 @@ from ._fit import Fit as Fit
 from ._fit import FitError as FitError
 from ._fit import fit as fit
 from ._fit import map_scores as map_scores
+from ._guarantees import Report as Report
+from ._guarantees import check_monotone as check_monotone
+from ._guarantees import check_new_comparison as check_new_comparison
+from ._guarantees import check_resilience as check_resilience
 from ._influence import WhatIf as WhatIf
 from ._influence import influence as influence
 from ._influence import what_if as what_if

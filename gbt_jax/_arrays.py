@@ -45,6 +45,23 @@ def whole_number(name: str, value: object, *, at_least: int) -> int:
     return int(value)
 
 
+def as_indices(name: str, indices: ArrayLike | None, size: int) -> np.ndarray:
+    """Checked numbers of rows or items, of which there are `size`; all of them for None."""
+    if indices is None:
+        return np.arange(size)
+    array = np.atleast_1d(np.asarray(indices))
+    if not array.size:
+        array = array.astype(int)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name} must be a list of integers, not {array.dtype} of shape {array.shape}"
+        )
+    bad = array[(array < 0) | (array >= size)]
+    if bad.size:
+        raise ValueError(f"{name} has {bad[0]}, and there are {size} of them, from 0")
+    return array
+
+
 def _checked(name: str, value: ArrayLike, adjective: str, accept) -> Array:
     array = floating(value)
     if is_concrete(array):

@@ -25,6 +25,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float
 
+from ._arrays import as_indices
 from ._comparisons import Comparisons
 from ._fit import RESULTS, Fit
 from ._graph import component_labels
@@ -43,6 +44,8 @@ class Levels(eqx.Module):
     share: Array  # of each item, the square of its entry of u_c; 0 where nothing is split off
     variance: Array  # of each item, 1/p_c; 0 where nothing is split off or p_c is 0
     precision: Array  # of each item, p_c
+    added: Array  # of each item, κ_c; 0 where nothing is split off
+    is_loose: Array  # whether a level that is not split off is lost in rounding
 
     def removed(self, x: Array) -> Array:
         """Columns without their components along u_c."""
@@ -57,6 +60,16 @@ class Levels(eqx.Module):
         together = self.component[a] == self.component[b]
         return jnp.where(together, (self.share * self.variance)[a], 0)
 
+    def differences(self, items: ArrayLike, a: Array, b: Array) -> Array:
+        """The same matrix times e_a − e_b, at some items; NaN where there is no prior to say."""
+        own = jnp.where(self.precision > 0, self.variance, jnp.nan)
+
+        def column(end: Array) -> Array:
+            together = self.component[jnp.asarray(items)][:, None] == self.component[end][None, :]
+            return jnp.where(together, (self.share * own)[end][None, :], 0)
+
+        return column(a) - column(b)
+
     def _means(self, x: Array) -> Array:
         totals = jax.ops.segment_sum(x, self.component, x.shape[0])
         return self.share[:, None] * totals[self.component]
@@ -66,6 +79,11 @@ class AbstractCurvature(eqx.Module):
     """M = ∇²L at the optimum, ready for solves with it; made by `curvature`."""
 
     levels: eqx.AbstractVar[Levels]
+
+    @property
+    def num_items(self) -> int:
+        """The size of M."""
+        return self.levels.share.size
 
     @abc.abstractmethod
     def reduced_solve(self, rhs: Array) -> Array:
@@ -82,23 +100,30 @@ class AbstractCurvature(eqx.Module):
         return (self.reduced_solve(columns) + self.levels.apply(columns)).reshape(given.shape)
 
     def entries(self, a: ArrayLike, b: ArrayLike) -> Float[Array, " pairs"]:
-        """n_ab for each pair of items."""
-        first, second = jnp.asarray(a), jnp.asarray(b)
+        """n_ab for each pair of items; without a prior, under the constraint of mean zero."""
+        first, second = self._pairs(a, b)
         return self.reduced_entries(first, second) + self.levels.entries(first, second)
 
     def diagonal(self) -> Float[Array, " items"]:
-        """n_aa for each item."""
-        items = jnp.arange(self.levels.share.size)
+        """n_aa for each item; without a prior, under the constraint of mean zero."""
+        items = np.arange(self.num_items)
         return self.entries(items, items)
 
     def difference_variance(self, a: ArrayLike, b: ArrayLike) -> Float[Array, " pairs"]:
-        """n_aa + n_bb − 2 n_ab for each pair of items."""
-        first, second = jnp.asarray(a), jnp.asarray(b)
+        """n_aa + n_bb − 2 n_ab for each pair of items; inf where nothing relates the two."""
+        first, second = self._pairs(a, b)
         own = [self.reduced_entries(x, x) for x in (first, second)]
         reduced = own[0] + own[1] - 2 * self.reduced_entries(first, second)
         apart = self.levels.component[first] != self.levels.component[second]
         levels = [self.levels.entries(x, x) for x in (first, second)]
-        return reduced + jnp.where(apart, levels[0] + levels[1], 0)
+        free = self.levels.precision == 0
+        unknown = apart & (free[first] | free[second])
+        return jnp.where(unknown, jnp.inf, reduced + jnp.where(apart, levels[0] + levels[1], 0))
+
+    def _pairs(self, a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
+        ends = (as_indices(name, x, self.num_items) for name, x in (("a", a), ("b", b)))
+        first, second = np.broadcast_arrays(*ends)
+        return jnp.asarray(first), jnp.asarray(second)
 
 
 @final
@@ -134,7 +159,7 @@ class IterativeCurvature(AbstractCurvature):
         blocks = range(0, rhs.shape[1], max(width, 1))
         # Padding with zeros ends at once and saves compilations.
         padded = jnp.pad(rhs, ((0, 0), (0, -rhs.shape[1] % max(width, 1))))
-        solved = [_solve_block(self, padded[:, start : start + width]) for start in blocks]
+        solved = [_checked_block(self, padded[:, start : start + width]) for start in blocks]
         return jnp.concatenate([*solved, rhs[:, :0]], axis=1)[:, : rhs.shape[1]]
 
     def reduced_entries(self, a: Array, b: Array) -> Array:
@@ -148,7 +173,7 @@ class IterativeCurvature(AbstractCurvature):
             block = np.zeros((self.comparisons.num_items, _BLOCK), found.dtype)
             chosen = columns[start : start + _BLOCK]
             block[chosen, np.arange(chosen.size)] = 1
-            solved = np.asarray(_solve_block(self, jnp.asarray(block)))
+            solved = np.asarray(_checked_block(self, jnp.asarray(block)))
             found[wanted] = solved[np.asarray(a)[wanted], place[wanted] - start]
         return jnp.asarray(found)
 
@@ -167,17 +192,33 @@ def curvature(fit: Fit, *, dense: bool | None = None) -> AbstractCurvature:
             "how it responds"
         )
     is_dense = fit.comparisons.num_items <= _DENSE_ITEMS if dense is None else dense
-    make = _dense if is_dense else _iterative
-    return make(fit.model, fit.comparisons, fit.scores)
+    made = (_dense if is_dense else _iterative)(fit.model, fit.comparisons, fit.scores)
+    if made.levels.is_loose:
+        raise ValueError(
+            "items that are compared with each other have different priors, all of them so weak "
+            "that rounding hides what they say of the common level: give these items one prior_std"
+        )
+    return made
+
+
+def curvature_of(fit: Fit, using: AbstractCurvature | None) -> AbstractCurvature:
+    """The curvature that was made already, if it can be this fit's, or a new one."""
+    if using is None:
+        return curvature(fit)
+    if using.num_items != fit.comparisons.num_items:
+        raise ValueError(
+            f"the curvature is one of {using.num_items} items, and the fit has "
+            f"{fit.comparisons.num_items}"
+        )
+    return using
 
 
 @jax.jit
 def _dense(model: Model, comparisons: Comparisons, scores: Array) -> DenseCurvature:
-    point, levels = evaluate(model, comparisons, scores), _levels(model, comparisons, scores)
+    point = evaluate(model, comparisons, scores)
+    levels = _levels(model, comparisons, point.diagonal)
     # κ u_c u_cᵀ is added to M, at the scale of its component, and taken off the inverse again.
-    size = scores.size
-    totals = jax.ops.segment_sum(point.diagonal, levels.component, size)[levels.component]
-    added = jnp.where(levels.share > 0, levels.share * jnp.where(totals > 0, totals, 1), 0)
+    size, added = scores.size, levels.added
     together = levels.component[:, None] == levels.component[None, :]
     outer = jnp.where(together, levels.share[:, None], 0)
     matrix = dense_hessian(comparisons, point) + added[:, None] * outer
@@ -199,7 +240,8 @@ def _dense(model: Model, comparisons: Comparisons, scores: Array) -> DenseCurvat
 
 @jax.jit
 def _iterative(model: Model, comparisons: Comparisons, scores: Array) -> IterativeCurvature:
-    point, levels = evaluate(model, comparisons, scores), _levels(model, comparisons, scores)
+    point = evaluate(model, comparisons, scores)
+    levels = _levels(model, comparisons, point.diagonal)
     return IterativeCurvature(
         model=model,
         comparisons=comparisons,
@@ -209,29 +251,63 @@ def _iterative(model: Model, comparisons: Comparisons, scores: Array) -> Iterati
     )
 
 
+def _checked_block(of: IterativeCurvature, rhs: Array) -> Array:
+    solved, error = _solve_block(of, rhs)
+    if error > float(jnp.finfo(rhs.dtype).eps) ** 0.5:
+        raise RuntimeError(
+            f"conjugate gradients did not solve with the Hessian: a residual of {float(error):.0e} "
+            "of the right-hand side is left"
+        )
+    return solved
+
+
 @jax.jit
-def _solve_block(of: IterativeCurvature, rhs: Array) -> Array:
-    product = functools.partial(hessian_product, of.model, of.comparisons, of.row_curvature)
+def _solve_block(of: IterativeCurvature, rhs: Array) -> tuple[Array, Array]:
+    """R @ rhs and the largest relative residual, with κ u_c u_cᵀ added to M as in `_dense`.
+
+    Solved twice, the second time for what rounding left of the first.
+    """
+    levels = of.levels
+
+    def product(v: Array) -> Array:
+        image = hessian_product(of.model, of.comparisons, of.row_curvature, v)
+        return image + levels.added * (v - levels.removed(v[:, None])[:, 0])
+
     solve = functools.partial(
         conjugate_gradients,
         product,
-        diagonal=of.hessian_diagonal,
-        tolerance=0.5 * float(jnp.finfo(rhs.dtype).eps),
-        max_steps=100_000,
+        diagonal=of.hessian_diagonal + levels.added * levels.share,
+        tolerance=float(jnp.finfo(rhs.dtype).eps),
+        max_steps=20 * of.num_items + 100,
     )
-    solved = jax.vmap(lambda column: solve(rhs=column).direction, 1, 1)(of.levels.removed(rhs))
-    return of.levels.removed(solved)
+
+    def column(b: Array) -> tuple[Array, Array]:
+        x = solve(rhs=b).direction
+        x = x + solve(rhs=b - product(x)).direction
+        size = jnp.linalg.norm(b)
+        return x, jnp.linalg.norm(b - product(x)) / jnp.where(size > 0, size, 1)
+
+    solved, errors = jax.vmap(column, 1, (1, 0))(levels.removed(rhs))
+    return levels.removed(solved), jnp.max(errors, initial=0)
 
 
-def _levels(model: Model, comparisons: Comparisons, scores: Array) -> Levels:
-    size = scores.size
+def _levels(model: Model, comparisons: Comparisons, diagonal: Array) -> Levels:
+    size = diagonal.size
     component = component_labels(comparisons)
-    _, precision = model.prior(size, scores.dtype)
-    precision = jnp.broadcast_to(precision, (size,))
-    count = jax.ops.segment_sum(jnp.ones_like(scores), component, size)[component]
+    _, precision = model.prior(size, diagonal.dtype)
+    totals = jnp.stack([jnp.ones_like(diagonal), precision, diagonal], axis=-1)
+    totals = jax.ops.segment_sum(totals, component, size)[component]
+    count, prior, whole = jnp.moveaxis(totals, -1, 0)
     lowest = jax.ops.segment_min(precision, component, size)[component]
     highest = jax.ops.segment_max(precision, component, size)[component]
     is_split = lowest == highest
-    share = jnp.where(is_split, 1 / count, 0)
     known = is_split & (precision > 0)
-    return Levels(component, share, jnp.where(known, 1 / precision, 0), precision)
+    weak = float(jnp.finfo(diagonal.dtype).eps) ** 0.5 * whole
+    return Levels(
+        component=component,
+        share=jnp.where(is_split, 1 / count, 0),
+        variance=jnp.where(known, 1 / jnp.where(known, precision, 1), 0),
+        precision=precision,
+        added=jnp.where(is_split, jnp.where(whole > 0, whole, 1) / count, 0),
+        is_loose=jnp.any(~is_split & (prior < weak)),
+    )

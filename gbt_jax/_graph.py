@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+import scipy.sparse.csgraph
 from jax import Array, lax
 from jaxtyping import ArrayLike
 from scipy.sparse.csgraph import connected_components
@@ -35,6 +36,44 @@ def component_labels(comparisons: Comparisons) -> Array:
         return updated, jnp.any(updated != labels)
 
     return lax.while_loop(lambda state: state[1], advance, (items, jnp.asarray(True)))[0]
+
+
+def bridges(comparisons: Comparisons) -> np.ndarray:
+    """Rows without which, alone, their component falls apart.
+
+    Every row outside a spanning forest gets a random number, and marks with it the way between its
+    ends in the forest: marks add up bit by bit to 0 exactly on rows of the forest that no other
+    row goes around (a false 0 has a chance of 2⁻⁶⁴ a row).
+    """
+    a, b = np.asarray(comparisons.a), np.asarray(comparisons.b)
+    rows = np.flatnonzero(np.asarray(comparisons.weight) > 0)
+    size = comparisons.num_items
+    number = scipy.sparse.coo_matrix((rows + 1.0, (a[rows], b[rows])), (size, size)).tocsr()
+    forest = scipy.sparse.csgraph.minimum_spanning_tree(number)
+    _, label = connected_components(forest, directed=False)
+    in_forest = np.zeros(a.size, bool)
+    # Parallel rows have been added up in `number`: the first row of a pair stands for them.
+    pair = np.minimum(a, b).astype(np.int64) * size + np.maximum(a, b)
+    tree = forest.tocoo()
+    wanted = np.minimum(tree.row, tree.col).astype(np.int64) * size + np.maximum(tree.row, tree.col)
+    distinct, first = np.unique(pair[rows], return_index=True)
+    in_forest[rows[first[np.searchsorted(distinct, np.unique(wanted))]]] = True
+    marks = np.zeros(size, np.uint64)
+    outside = rows[~in_forest[rows]]
+    random = np.random.default_rng(0).integers(1, 2**63, outside.size).astype(np.uint64)
+    np.bitwise_xor.at(marks, a[outside], random)
+    np.bitwise_xor.at(marks, b[outside], random)
+    parent = np.full(size, -1)
+    order = []
+    for root in np.unique(label, return_index=True)[1]:
+        reached, before = scipy.sparse.csgraph.breadth_first_order(forest, root, directed=False)
+        parent[reached[1:]] = before[reached[1:]]
+        order.append(reached)
+    for item in np.concatenate([*order, np.zeros(0, int)])[::-1].astype(int):
+        if parent[item] >= 0:
+            marks[parent[item]] ^= marks[item]
+    child = np.where(parent[a] == b, a, b)
+    return in_forest & (marks[child] == 0)
 
 
 def is_held(prior_std: ArrayLike, weight: ArrayLike) -> bool:

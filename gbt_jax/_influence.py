@@ -17,11 +17,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike, Float
 
+from ._arrays import as_indices
 from ._comparisons import Comparisons
-from ._curvature import AbstractCurvature, curvature
+from ._curvature import AbstractCurvature, curvature_of
 from ._fit import Fit, fit
-from ._objective import evaluate, gradient
-from ._sensitivity import as_indices, solved_differences
+from ._graph import bridges, component_labels
+from ._model import Model
+from ._sensitivity import solved_differences
 
 
 class WhatIf(NamedTuple):
@@ -49,10 +51,15 @@ def what_if(
     - `changed`: (numbers of rows, their new values).
     - `using`: the fit's `curvature`, if it has been made already.
     """
-    made = curvature(fit) if using is None else using
+    made = curvature_of(fit, using)
     rows = _with_changes(fit.comparisons, added, removed, changed)
     refitted = _refit(fit, rows)
-    predicted = -made.solve(gradient(fit.model, rows, fit.scores))
+    # The gradient at the old optimum, from the rows that are not what they were.
+    old, size = fit.comparisons, len(fit.comparisons)
+    pull = _residuals(fit.model, rows, fit.scores)[0]
+    pull = pull.at[:size].add(-_residuals(fit.model, old, fit.scores)[0])
+    new = np.flatnonzero(pull)
+    predicted = solved_differences(made, rows.a[new], rows.b[new], -pull[new]).sum(axis=1)
     return WhatIf(refitted, refitted.scores - fit.scores, predicted)
 
 
@@ -66,8 +73,9 @@ def influence(
 ) -> Float[Array, "items left_out"]:
     """The change of every score when each comparison is left out.
 
-    By one Newton step with the Hessian that is left (`exact=True` refits instead). Without a prior,
-    NaN for a comparison that alone connects two parts.
+    By one Newton step with the Hessian that is left; `exact=True` refits instead. Without a prior,
+    NaN where comparisons are left out that alone connect two parts, and where a refit finds no
+    optimum.
 
     **Arguments:**
 
@@ -76,12 +84,11 @@ def influence(
       column per label in ascending order.
     - `using`: the fit's `curvature`, if it has been made already.
     """
-    made = curvature(fit) if using is None else using
     size = len(fit.comparisons)
     if groups is None:
         chosen = as_indices("comparisons", comparisons, size)
         if not exact:
-            return _of_rows(fit, made, chosen)
+            return _of_rows(fit, curvature_of(fit, using), chosen)
         sets = [np.array([row]) for row in chosen]
     else:
         if comparisons is not None:
@@ -89,10 +96,15 @@ def influence(
         labels, member = np.unique(np.asarray(groups), return_inverse=True)
         if member.shape != (size,):
             raise ValueError(f"groups must have one label per comparison ({size})")
-        sets = [np.flatnonzero(member == number) for number in range(labels.size)]
-    change = _refitted_change if exact else _group_change
-    columns = [change(fit, made, rows) for rows in sets]
-    return jnp.stack(columns, axis=1) if columns else jnp.zeros((fit.scores.size, 0))
+        sets = np.split(np.argsort(member, kind="stable"), np.cumsum(np.bincount(member))[:-1])
+        sets = sets[: labels.size]
+    made = None if exact else curvature_of(fit, using)
+    columns = [jnp.zeros((fit.scores.size, 0), fit.scores.dtype)]
+    for rows in sets:
+        change = _refitted_change(fit, rows) if made is None else _group_change(fit, made, rows)
+        known = jnp.where(_falls_apart(fit, rows), jnp.nan, change)
+        columns.append(known[:, None])
+    return jnp.concatenate(columns, axis=1)
 
 
 def _with_changes(
@@ -111,47 +123,69 @@ def _with_changes(
         return rows
     if not isinstance(added, Comparisons) or added.num_items != rows.num_items:
         raise ValueError(f"added must be Comparisons of the same {rows.num_items} items")
+    dtype = rows.value.dtype
     columns = (
-        np.concatenate([getattr(part, name) for part in (rows, added)])
+        np.concatenate([np.asarray(getattr(part, name)) for part in (rows, added)])
         for name in ("a", "b", "value", "weight")
     )
-    return Comparisons(*columns, num_items=rows.num_items)
+    a, b, value, weight = columns
+    return Comparisons(
+        a,
+        b,
+        value.astype(dtype),
+        weight.astype(dtype),
+        num_items=rows.num_items,
+        is_merged=rows.is_merged or added.is_merged,
+    )
 
 
 def _refit(old: Fit, rows: Comparisons) -> Fit:
     return fit(old.model, rows, initial=old.scores)
 
 
-def _refitted_change(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> Array:
-    del made
-    return _refit(old, _with_changes(old.comparisons, None, rows, None)).scores - old.scores
+def _refitted_change(old: Fit, rows: np.ndarray) -> Array:
+    left = _with_changes(old.comparisons, None, rows, None)
+    return fit(old.model, left, initial=old.scores, throw=False).scores - old.scores
 
 
 def _of_rows(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> Array:
     """Each row alone."""
     a, b = old.comparisons.a[rows], old.comparisons.b[rows]
-    residual, row_curvature = _residuals(old)
-    held = 1 - row_curvature[rows] * made.difference_variance(a, b)
-    # What rounding leaves of nothing is nothing: the row alone holds two parts together.
-    is_bridge = held <= 64 * jnp.finfo(held.dtype).eps
+    residual, row_curvature = _residuals(old.model, old.comparisons, old.scores)
+    solved = solved_differences(made, a, b, jnp.ones(rows.size, old.scores.dtype))
+    number = jnp.arange(rows.size)
+    held = 1 - row_curvature[rows] * (solved[a, number] - solved[b, number])
+    is_bridge = jnp.zeros(rows.size, bool)
+    if np.any(np.asarray(made.levels.precision) == 0):
+        is_bridge = jnp.asarray(bridges(old.comparisons)[rows])
     factor = jnp.where(is_bridge, jnp.nan, residual[rows] / jnp.where(is_bridge, 1, held))
-    return solved_differences(made, a, b, factor)
+    # Rows of weight 0 change nothing, even where nothing else relates their items.
+    return jnp.where(old.comparisons.weight[rows] == 0, 0, solved * factor)
 
 
 def _group_change(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> Array:
     """Several rows together."""
-    a, b = old.comparisons.a[rows], old.comparisons.b[rows]
-    residual, row_curvature = _residuals(old)
-    solved = solved_differences(made, a, b, jnp.ones(rows.size, old.scores.dtype))
+    counted = rows[np.asarray(old.comparisons.weight)[rows] > 0]
+    a, b = old.comparisons.a[counted], old.comparisons.b[counted]
+    residual, row_curvature = _residuals(old.model, old.comparisons, old.scores)
+    solved = solved_differences(made, a, b, jnp.ones(counted.size, old.scores.dtype))
     inner = solved[a] - solved[b]
-    left = jnp.eye(rows.size, dtype=inner.dtype) - row_curvature[rows][:, None] * inner
-    return solved @ jnp.linalg.solve(left, residual[rows])
+    left = jnp.eye(counted.size, dtype=inner.dtype) - row_curvature[counted][:, None] * inner
+    return solved @ jnp.linalg.solve(left, residual[counted])
+
+
+def _falls_apart(old: Fit, rows: np.ndarray) -> bool:
+    """Whether without these rows, and without a prior, there are more components than before."""
+    if not np.any(np.isinf(np.asarray(old.model.prior_std))):
+        return False
+    left = _with_changes(old.comparisons, None, rows, None)
+    before, after = (np.unique(component_labels(x)).size for x in (old.comparisons, left))
+    return after > before
 
 
 @jax.jit
-def _residuals(old: Fit) -> tuple[Array, Array]:
+def _residuals(model: Model, rows: Comparisons, scores: Array) -> tuple[Array, Array]:
     """(ρ, c) of every row."""
-    rows = old.comparisons
-    point = evaluate(old.model, rows, old.scores)
-    expected = old.model.law.mean(old.scores[rows.a] - old.scores[rows.b])
-    return rows.weight * (expected - rows.value), point.curvature
+    t = scores[rows.a] - scores[rows.b]
+    residual = rows.weight * (model.law.mean(t) - rows.value)
+    return residual, rows.weight * model.law.variance(t)

@@ -55,7 +55,8 @@ class Model(eqx.Module):
 
     def prior(self, num_items: int, dtype) -> tuple[Array, Array]:
         """(mean, precision 1/σ²) of every item; precision 0 where there is no prior."""
-        precision = 1 / jnp.square(self.prior_std.astype(dtype))
+        # The square of the inverse: its derivative is 0 at inf, not 0 times infinity.
+        precision = jnp.square(1 / self.prior_std.astype(dtype))
         mean = self.prior_mean.astype(dtype)
         shape = (num_items,)
         return jnp.broadcast_to(mean, shape), jnp.broadcast_to(precision, shape)

@@ -5,6 +5,7 @@ derivatives are laid out as matrices, for all or some items and comparisons, fro
 Hessian.
 """
 
+import functools
 from typing import Any, Literal, get_args
 
 import equinox as eqx
@@ -14,8 +15,9 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike, Float
 
+from ._arrays import as_indices
 from ._comparisons import Comparisons
-from ._curvature import AbstractCurvature, DenseCurvature, curvature
+from ._curvature import AbstractCurvature, DenseCurvature, curvature_of
 from ._fit import Fit
 from ._model import Model
 from ._objective import gradient
@@ -49,7 +51,7 @@ def sensitivity(
     """
     if wrt not in get_args(Parameter):
         raise ValueError(f"wrt must be one of {', '.join(get_args(Parameter))}, not {wrt!r}")
-    made = curvature(fit) if using is None else using
+    made = curvature_of(fit, using)
     chosen = None if items is None else as_indices("items", items, fit.comparisons.num_items)
     if wrt in ("value", "weight"):
         rows = as_indices("comparisons", comparisons, len(fit.comparisons))
@@ -65,10 +67,12 @@ def sensitivity(
     part = _parameter(fit.model, wrt)
     if not jax.tree.leaves(part):
         raise ValueError(f"{type(fit.model.law).__name__} has no parameters to be sensitive to")
-    cross = _cross_derivatives(fit.model, fit.comparisons, fit.scores, part, wrt=wrt)
+    cross = _cross_derivatives(part, fit.model, fit.comparisons, fit.scores, wrt=wrt)
+    # A law says nothing of the levels of components: what rounding says of them is left out.
+    solve = made.reduced_solve if wrt == "law" else made.solve
 
     def solved(columns: Array) -> Array:
-        moved = -made.solve(columns)
+        moved = -solve(columns.reshape(columns.shape[0], -1)).reshape(columns.shape)
         return moved if chosen is None else moved[chosen]
 
     return jax.tree.map(solved, cross)
@@ -89,21 +93,25 @@ def response_sensitivity(fit: Fit) -> Float[Array, "comparisons items"]:
 def solved_differences(
     made: AbstractCurvature, a: Array, b: Array, factor: Array, items: np.ndarray | None = None
 ) -> Array:
-    """N (e_a − e_b) times a factor for pairs of compared items, one column each.
-
-    Levels of components do not respond: e_a − e_b has no part along them.
-    """
+    """N (e_a − e_b) times a factor for pairs of items, one column each."""
+    wanted = np.arange(made.num_items) if items is None else items
     if isinstance(made, DenseCurvature):
-        reduced = made.reduced if items is None else made.reduced[items]
-        return _column_differences(reduced, a, b, factor)
-    size, dtype = made.levels.share.size, factor.dtype
-    if items is not None and items.size <= a.size:
-        ends = jnp.zeros((size, items.size), dtype).at[items, np.arange(items.size)].set(1)
-        return _column_differences(made.reduced_solve(ends).T, a, b, factor)
-    number = jnp.arange(a.size)
-    ends = jnp.zeros((size, a.size), dtype).at[a, number].add(1).at[b, number].add(-1)
-    moved = made.reduced_solve(ends) * factor
-    return moved if items is None else moved[items]
+        moved = _column_differences(made.reduced[wanted], a, b, factor)
+    elif wanted.size <= a.size:
+        ends = jnp.zeros((made.num_items, wanted.size), factor.dtype)
+        ends = ends.at[wanted, np.arange(wanted.size)].set(1)
+        moved = _column_differences(made.reduced_solve(ends).T, a, b, factor)
+    else:
+        number = jnp.arange(a.size)
+        ends = jnp.zeros((made.num_items, a.size), factor.dtype)
+        ends = ends.at[a, number].add(1).at[b, number].add(-1)
+        moved = made.reduced_solve(ends)[wanted] * factor
+    # Within a component e_a − e_b has no part along its level; between two it has.
+    apart = np.flatnonzero(made.levels.component[a] != made.levels.component[b])
+    if apart.size:
+        levels = made.levels.differences(wanted, a[apart], b[apart])
+        moved = moved.at[:, apart].add(levels * factor[apart])
+    return moved
 
 
 @jax.jit
@@ -111,19 +119,12 @@ def _column_differences(matrix: Array, a: Array, b: Array, factor: Array) -> Arr
     return (matrix[:, a] - matrix[:, b]) * factor
 
 
+@functools.partial(jax.jit, static_argnames=("wrt",))
 def _cross_derivatives(
-    model: Model, comparisons: Comparisons, scores: Array, part: Any, *, wrt: str
+    part: Any, model: Model, comparisons: Comparisons, scores: Array, *, wrt: str
 ) -> Any:
     """∂_p∇L, items × the shape of each parameter."""
-
-    @jax.jit
-    def derivatives(part, model, comparisons, scores):
-        def slope(part):
-            return gradient(_with_parameter(model, wrt, part), comparisons, scores)
-
-        return jax.jacfwd(slope)(part)
-
-    return derivatives(part, model, comparisons, scores)
+    return jax.jacfwd(lambda p: gradient(_with_parameter(model, wrt, p), comparisons, scores))(part)
 
 
 def _parameter(model: Model, wrt: str) -> Any:
@@ -133,16 +134,3 @@ def _parameter(model: Model, wrt: str) -> Any:
 def _with_parameter(model: Model, wrt: str, part: Any) -> Model:
     whole = eqx.combine(part, getattr(model, wrt))
     return eqx.tree_at(lambda m: getattr(m, wrt), model, whole)
-
-
-def as_indices(name: str, indices: ArrayLike | None, size: int) -> np.ndarray:
-    """Checked numbers of rows or items; all of them for None."""
-    if indices is None:
-        return np.arange(size)
-    array = np.atleast_1d(np.asarray(indices))
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"{name} must be a list of integers, not {array.dtype}")
-    bad = array[(array < 0) | (array >= size)]
-    if bad.size:
-        raise ValueError(f"{name} has {bad[0]}, and there are {size} of them, from 0")
-    return array

@@ -132,7 +132,8 @@ def _labels(name: str, labels: ArrayLike) -> np.ndarray:
             f"{name} must be a vector of integers or strings, not {array.dtype} of shape "
             f"{array.shape}"
         )
-    return array
+    # Differences of narrower integers would overflow.
+    return array.astype({"i": np.int64, "u": np.uint64}.get(array.dtype.kind, array.dtype))
 
 
 def _numbers(name: str, numbers: ArrayLike) -> np.ndarray:

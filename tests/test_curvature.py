@@ -73,7 +73,8 @@ def test_agrees_with_the_inverse(case, dense):
     # Differences within a component keep all digits, whatever the prior.
     np.testing.assert_allclose(made.difference_variance(A, B), differences, rtol=1e-11)
     # Between components their levels count.
-    apart = expected[0, 0] + expected[31, 31] - 2 * expected[0, 31]
+    is_free = bool(np.isinf(np.asarray(fit.model.prior_std)).all())
+    apart = np.inf if is_free else expected[0, 0] + expected[31, 31] - 2 * expected[0, 31]
     np.testing.assert_allclose(made.difference_variance([0], [31])[0], apart, rtol=1e-11)
     if isinstance(made, gbt.DenseCurvature):
         np.testing.assert_allclose(made.log_determinant, log_determinant, rtol=1e-11)
@@ -113,6 +114,41 @@ def test_a_large_graph_is_not_made_dense():
         made.solve(np.eye(5000)[:, [3, 7]])[[5, 3, 4999], [0, 0, 1]],
         rtol=1e-10,
     )
+
+
+@pytest.mark.parametrize("std", [np.inf, 1e6, 3.0])
+def test_long_paths(std):
+    """Where conjugate gradients have most to do; N of a path is known: resistances add up."""
+    size = 100
+    a = np.arange(size - 1)
+    path = gbt.Comparisons(a, a + 1, np.zeros(size - 1), num_items=size)
+    fit = gbt.fit(gbt.Model(laws.Gaussian(1.0), std), path)
+    first, last = np.zeros(size - 1, int), a + 1
+    found = [gbt.curvature(fit, dense=d).difference_variance(first, last) for d in (True, False)]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
+    if np.isinf(std):
+        np.testing.assert_allclose(found[0], last, rtol=1e-11)
+
+
+def test_pairs_are_checked_and_broadcast(case):
+    fit, expected, _, _ = case
+    for dense in (True, False):
+        made = gbt.curvature(fit, dense=dense)
+        np.testing.assert_allclose(
+            made.entries(0, [1, 2]), expected[0, [1, 2]], rtol=1e-9, atol=1e-11
+        )
+        with pytest.raises(ValueError, match="b has 40, and there are 40 of them"):
+            made.entries([0], [40])
+
+
+def test_levels_lost_in_rounding_are_refused():
+    loose = gbt.fit(gbt.Model(laws.Uniform(), 1e8 * np.linspace(1, 2, SIZE)), COMPARISONS)
+    with pytest.raises(ValueError, match="give these items one prior_std"):
+        gbt.curvature(loose)
+    anchored = np.full(SIZE, np.inf)
+    anchored[[0, 30]] = 1.0
+    fit = gbt.fit(gbt.Model(laws.Uniform(), anchored), COMPARISONS)
+    assert np.isfinite(np.asarray(gbt.curvature(fit).diagonal())).all()
 
 
 def test_a_fit_that_failed_has_no_curvature():

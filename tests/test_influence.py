@@ -1,5 +1,6 @@
 """Leaving comparisons out: predictions from the curvature against refits."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -89,6 +90,64 @@ def test_a_bridge_without_a_prior():
     assert np.isfinite(found[:, [0, 2]]).all()
 
 
+def test_bridges_on_paths_and_in_groups():
+    """On a path every row is a bridge; a second row beside one frees it."""
+    size = 300
+    weight = np.exp(np.random.default_rng(0).normal(size=size))
+    a = np.append(np.arange(size - 1), 7)
+    path = gbt.Comparisons(a, a + 1, np.full(size, 0.3), weight, num_items=size)
+    found = np.asarray(gbt.influence(gbt.fit(gbt.Model(laws.Uniform(), jnp.inf), path)))
+    free = np.isin(np.arange(size), [7, size - 1])
+    np.testing.assert_array_equal(np.isnan(found).all(axis=0), ~free)
+    rows = gbt.Comparisons([0, 1, 0, 2], [1, 2, 1, 3], [0.2, 0.5, 0.4, 0.1], num_items=4)
+    fit = gbt.fit(gbt.Model(laws.Uniform(), jnp.inf), rows)
+    for exact in (False, True):
+        groups = np.asarray(gbt.influence(fit, groups=[0, 1, 2, 2], exact=exact))
+        np.testing.assert_array_equal(np.isnan(groups).all(axis=0), [False, True, True])
+    # With a prior nothing falls apart.
+    held = gbt.fit(gbt.Model(laws.Uniform(), 3.0), path)
+    assert np.isfinite(np.asarray(gbt.influence(held))).all()
+
+
+def test_weak_priors_leave_levels_alone():
+    """Changes within a component sum to zero, however weak the prior."""
+    weak = gbt.fit(gbt.Model(laws.Uniform(), 1e8), ROWS)
+    predicted = gbt.what_if(weak, changed=([5], [0.1])).predicted
+    assert abs(float(jnp.mean(predicted))) < 1e-14
+    beta = gbt.fit(gbt.Model(laws.Beta(2.0), 1e8), ROWS)
+    (moved,) = jnp.asarray(gbt.sensitivity(beta, wrt="law").beta)[None]
+    assert abs(float(jnp.mean(moved))) < 1e-13
+
+
+def test_rows_that_join_components():
+    """A row of weight 0 between two components: its weight moves their levels."""
+    rows = gbt.Comparisons([0, 2, 0], [1, 3, 2], [0.5, -0.3, 0.9], [1.0, 1, 0], num_items=4)
+    model = gbt.Model(laws.Uniform(), 2.0)
+    fit = gbt.fit(model, rows)
+    expected = jax.jacrev(lambda w: gbt.map_scores(model, rows.with_weights(w)))(rows.weight)
+    for dense in (True, False):
+        using = gbt.curvature(fit, dense=dense)
+        found = gbt.sensitivity(fit, wrt="weight", using=using)
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    free = gbt.fit(gbt.Model(laws.Uniform(), jnp.inf), rows)
+    assert np.isnan(np.asarray(gbt.sensitivity(free, wrt="weight"))[:, 2]).any()
+    assert np.isposinf(gbt.curvature(free).difference_variance([0], [2])[0])
+    joined = gbt.what_if(free, added=gbt.Comparisons([0], [2], [0.1], num_items=4))
+    assert np.isnan(np.asarray(joined.predicted)).any()
+    assert np.isfinite(np.asarray(joined.change)).all()
+
+
+def test_merged_and_single_precision_comparisons():
+    votes = gbt.Comparisons([0, 0, 0, 1], [1, 1, 1, 2], [1.0, 1, -1, 1], num_items=3).merged()
+    fit = gbt.fit(gbt.Model(laws.Binary(), 1.0), votes)
+    more = gbt.what_if(fit, added=gbt.Comparisons([2], [0], [1.0], num_items=3))
+    assert len(more.fit.comparisons) == 3
+    single = gbt.fit(MODEL, ROWS.with_values(np.asarray(ROWS.value, np.float32)))
+    changed = gbt.what_if(single, added=gbt.Comparisons([0], [1], [0.5], num_items=40))
+    assert changed.fit.scores.dtype == changed.predicted.dtype == jnp.float32
+    assert gbt.influence(single, comparisons=[]).shape == (40, 0)
+
+
 def test_what_cannot_be_answered_is_refused(fit):
     with pytest.raises(ValueError, match="comparisons has 300, and there are 300 of them"):
         gbt.influence(fit, comparisons=[300])
@@ -100,5 +159,8 @@ def test_what_cannot_be_answered_is_refused(fit):
         gbt.what_if(fit, removed=[-1])
     with pytest.raises(ValueError, match="added must be Comparisons of the same 40 items"):
         gbt.what_if(fit, added=random_comparisons(41, 3))
+    other = gbt.curvature(gbt.fit(MODEL, gbt.Comparisons([0], [1], [0.5], num_items=2)))
+    with pytest.raises(ValueError, match="one of 2 items, and the fit has 40"):
+        gbt.influence(fit, using=other)
     with pytest.raises(ValueError, match=r"value\[300\] is 1\.5"):
         gbt.what_if(fit, added=gbt.Comparisons([0], [1], [1.5], num_items=40))

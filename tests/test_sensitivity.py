@@ -62,6 +62,8 @@ def test_priors_and_laws():
             np.testing.assert_array_equal(
                 gbt.sensitivity(fit, wrt=wrt, items=[4, 2]), found[jnp.asarray([4, 2])]
             )
+    free = gbt.fit(MODELS["none"], ROWS)
+    np.testing.assert_array_equal(gbt.sensitivity(free, wrt="prior_std"), 0)
     fit = gbt.fit(own, ROWS)
     found = gbt.sensitivity(fit, wrt="law")
     assert isinstance(found, laws.Beta)

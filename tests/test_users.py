@@ -82,6 +82,13 @@ def test_labels_may_be_large_negative_or_text():
         np.testing.assert_allclose(score, expected[key], atol=1e-14)
 
 
+def test_narrow_integers_do_not_overflow():
+    user, item = np.array([-20000, 5, 20000], np.int16), np.array([-100, 45, 100], np.int8)
+    users = gbt.UserComparisons.from_arrays(user, item, item[::-1] + np.int8(1), [0.1, 0.2, 0.3])
+    np.testing.assert_array_equal(users.users, [-20000, 5, 20000])
+    np.testing.assert_array_equal(users.items, [-100, 101, 45, 46, -99, 100])
+
+
 @pytest.mark.parametrize("kind", [np.int64, np.uint64, "U9", "S9"])
 @pytest.mark.parametrize("hashes", ["good", "all the same"])
 def test_labels_are_numbered_as_numpy_does(kind, hashes, monkeypatch):
