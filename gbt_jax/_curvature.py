@@ -47,6 +47,11 @@ class Levels(eqx.Module):
     added: Array  # of each item, κ_c; 0 where nothing is split off
     is_loose: Array  # whether a level that is not split off is lost in rounding
 
+    @property
+    def is_free(self) -> Array:
+        """Items whose component no prior holds."""
+        return (self.share > 0) & (self.precision == 0)
+
     def removed(self, x: Array) -> Array:
         """Columns without their components along u_c."""
         return x - self._means(x)
@@ -62,7 +67,7 @@ class Levels(eqx.Module):
 
     def differences(self, items: ArrayLike, a: Array, b: Array) -> Array:
         """The same matrix times e_a − e_b, at some items; NaN where there is no prior to say."""
-        own = jnp.where(self.precision > 0, self.variance, jnp.nan)
+        own = jnp.where(self.is_free, jnp.nan, self.variance)
 
         def column(end: Array) -> Array:
             together = self.component[jnp.asarray(items)][:, None] == self.component[end][None, :]
@@ -116,7 +121,7 @@ class AbstractCurvature(eqx.Module):
         reduced = own[0] + own[1] - 2 * self.reduced_entries(first, second)
         apart = self.levels.component[first] != self.levels.component[second]
         levels = [self.levels.entries(x, x) for x in (first, second)]
-        free = self.levels.precision == 0
+        free = self.levels.is_free
         unknown = apart & (free[first] | free[second])
         return jnp.where(unknown, jnp.inf, reduced + jnp.where(apart, levels[0] + levels[1], 0))
 

@@ -115,8 +115,10 @@ def _with_changes(
 ) -> Comparisons:
     size = len(rows)
     if changed is not None:
-        which = as_indices("changed", changed[0], size)
-        rows = rows.with_values(rows.value.at[which].set(jnp.asarray(changed[1])))
+        which, values = as_indices("changed", changed[0], size), np.atleast_1d(changed[1])
+        if values.shape != which.shape:
+            raise ValueError(f"changed has {which.size} rows and values of shape {values.shape}")
+        rows = rows.with_values(rows.value.at[which].set(values.astype(rows.value.dtype)))
     if removed is not None:
         rows = rows.with_weights(rows.weight.at[as_indices("removed", removed, size)].set(0))
     if added is None:

@@ -18,6 +18,7 @@ B = np.concatenate([ROWS.b, [31, 32, 33, 30, 31, 31]])
 VALUE = np.concatenate([ROWS.value, [0.1, -0.5, 0.8, 0.2, 0.3, 0.0]])
 COMPARISONS = gbt.Comparisons(A, B, VALUE, num_items=SIZE)
 COMPONENTS = [range(25), range(30, 34), *([item] for item in (*range(25, 30), *range(34, 40)))]
+HELD = [*range(25), *range(30, 34)]
 STDS = np.geomspace(0.3, 5, SIZE)
 PRIORS = {"one": 2.0, "per item": STDS, "weak": 1e5, "none": np.inf}
 
@@ -148,7 +149,18 @@ def test_levels_lost_in_rounding_are_refused():
     anchored = np.full(SIZE, np.inf)
     anchored[[0, 30]] = 1.0
     fit = gbt.fit(gbt.Model(laws.Uniform(), anchored), COMPARISONS)
-    assert np.isfinite(np.asarray(gbt.curvature(fit).diagonal())).all()
+    made = gbt.curvature(fit)
+    # Two anchored components: what holds them is known, though most of their items have no prior.
+    inverse = np.linalg.inv(
+        np.asarray(
+            jax.hessian(lambda x: gbt.negative_log_posterior(fit.model, COMPARISONS, x))(fit.scores)
+        )[np.ix_(HELD, HELD)]
+    )
+    place = {item: number for number, item in enumerate(HELD)}
+    a, b = place[3], place[32]
+    expected = inverse[a, a] + inverse[b, b] - 2 * inverse[a, b]
+    np.testing.assert_allclose(made.difference_variance(3, 32), [expected], rtol=1e-10)
+    assert np.isposinf(made.difference_variance(3, 27)[0])
 
 
 def test_a_fit_that_failed_has_no_curvature():

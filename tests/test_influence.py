@@ -155,6 +155,8 @@ def test_what_cannot_be_answered_is_refused(fit):
         gbt.influence(fit, groups=["ada"])
     with pytest.raises(ValueError, match="comparisons or groups, not both"):
         gbt.influence(fit, comparisons=[1], groups=np.zeros(300))
+    with pytest.raises(ValueError, match=r"changed has 2 rows and values of shape \(1,\)"):
+        gbt.what_if(fit, changed=([1, 2], [0.1]))
     with pytest.raises(ValueError, match="removed has -1"):
         gbt.what_if(fit, removed=[-1])
     with pytest.raises(ValueError, match="added must be Comparisons of the same 40 items"):
