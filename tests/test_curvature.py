@@ -81,6 +81,7 @@ def test_agrees_with_the_inverse(case, dense):
         np.testing.assert_allclose(made.log_determinant, log_determinant, rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_a_large_graph_is_not_made_dense():
     comparisons = random_comparisons(5000, 20_000)
     fit = gbt.fit(gbt.Model(laws.Uniform(), 3.0), comparisons)
@@ -118,6 +119,7 @@ def test_a_large_graph_is_not_made_dense():
 
 
 @pytest.mark.parametrize("std", [np.inf, 1e6, 3.0])
+@pytest.mark.slow
 def test_long_paths(std):
     """Where conjugate gradients have most to do; N of a path is known: resistances add up."""
     size = 100

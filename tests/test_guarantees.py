@@ -44,6 +44,7 @@ def elo(comparisons):
 
 @pytest.mark.parametrize("std", [0.5, 7.0, 1e4, np.inf])
 @pytest.mark.parametrize("law", [laws.Uniform(), laws.Beta(0.7), laws.Gaussian(0.5)])
+@pytest.mark.slow
 def test_continuous_fits_are_monotone(law, std):
     fit = gbt.fit(gbt.Model(law, std), ROWS)
     report = gbt.check_monotone(fit)

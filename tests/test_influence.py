@@ -45,6 +45,7 @@ def test_exact_for_the_gaussian_law():
         np.testing.assert_allclose(groups[:, 3], without(np.flatnonzero(judge == 3)), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_close_to_refits(fit):
     found = gbt.influence(fit, comparisons=np.arange(25))
     exact = gbt.influence(fit, comparisons=np.arange(25), exact=True)

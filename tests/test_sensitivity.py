@@ -19,6 +19,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.slow
 def test_values_and_weights(name):
     model = MODELS[name]
     fit = gbt.fit(model, ROWS)
