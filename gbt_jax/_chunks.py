@@ -5,8 +5,7 @@ user is alone in its own. Its arrays are padded to one of a dozen shapes, so tha
 compiles nothing.
 
 Why unions, and no dense factorisations of tiny users: with conjugate gradients that run for each
-user apart, the union is the faster even for users of 5 to 8 items, where factorisations are
-cheapest (`benchmarks/users.py --switch`).
+user apart, the union is the faster for users of every size (`benchmarks/users.py --switch`).
 """
 
 from collections.abc import Iterator

@@ -50,7 +50,7 @@ def bridges(comparisons: Comparisons) -> np.ndarray:
     size = comparisons.num_items
     number = scipy.sparse.coo_matrix((rows + 1.0, (a[rows], b[rows])), (size, size)).tocsr()
     forest = scipy.sparse.csgraph.minimum_spanning_tree(number)
-    _, label = connected_components(forest, directed=False)
+    num_components, label = connected_components(forest, directed=False)
     in_forest = np.zeros(a.size, bool)
     # Parallel rows have been added up in `number`: the first row of a pair stands for them.
     pair = np.minimum(a, b).astype(np.int64) * size + np.maximum(a, b)
@@ -63,15 +63,15 @@ def bridges(comparisons: Comparisons) -> np.ndarray:
     random = np.random.default_rng(0).integers(1, 2**63, outside.size).astype(np.uint64)
     np.bitwise_xor.at(marks, a[outside], random)
     np.bitwise_xor.at(marks, b[outside], random)
-    parent = np.full(size, -1)
-    order = []
-    for root in np.unique(label, return_index=True)[1]:
-        reached, before = scipy.sparse.csgraph.breadth_first_order(forest, root, directed=False)
-        parent[reached[1:]] = before[reached[1:]]
-        order.append(reached)
-    for item in np.concatenate([*order, np.zeros(0, int)])[::-1].astype(int):
-        if parent[item] >= 0:
-            marks[parent[item]] ^= marks[item]
+    # One more item above a root of every component makes the forest a tree, walked from its leaves.
+    roots = np.unique(label, return_index=True)[1]
+    links = (np.ones(num_components), (np.full(num_components, size), roots))
+    forest.resize(size + 1, size + 1)
+    joined = forest + scipy.sparse.coo_matrix(links, (size + 1, size + 1)).tocsr()
+    order, parent = scipy.sparse.csgraph.breadth_first_order(joined, size, directed=False)
+    marks = np.append(marks, np.uint64(0))
+    for item in order[:0:-1]:
+        marks[parent[item]] ^= marks[item]
     child = np.where(parent[a] == b, a, b)
     return in_forest & (marks[child] == 0)
 

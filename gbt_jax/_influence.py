@@ -20,7 +20,8 @@ from jaxtyping import ArrayLike, Float
 from ._arrays import as_indices
 from ._comparisons import Comparisons
 from ._curvature import AbstractCurvature, curvature_of
-from ._fit import Fit, fit
+from ._fit import Fit
+from ._fit import fit as find
 from ._graph import bridges, component_labels
 from ._model import Model
 from ._sensitivity import solved_differences
@@ -53,7 +54,7 @@ def what_if(
     """
     made = curvature_of(fit, using)
     rows = _with_changes(fit.comparisons, added, removed, changed)
-    refitted = _refit(fit, rows)
+    refitted = find(fit.model, rows, initial=fit.scores)
     # The gradient at the old optimum, from the rows that are not what they were.
     old, size = fit.comparisons, len(fit.comparisons)
     pull = _residuals(fit.model, rows, fit.scores)[0]
@@ -141,13 +142,9 @@ def _with_changes(
     )
 
 
-def _refit(old: Fit, rows: Comparisons) -> Fit:
-    return fit(old.model, rows, initial=old.scores)
-
-
 def _refitted_change(old: Fit, rows: np.ndarray) -> Array:
     left = _with_changes(old.comparisons, None, rows, None)
-    return fit(old.model, left, initial=old.scores, throw=False).scores - old.scores
+    return find(old.model, left, initial=old.scores, throw=False).scores - old.scores
 
 
 def _of_rows(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> Array:

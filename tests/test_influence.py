@@ -7,7 +7,7 @@ import pytest
 from problems import incidence, random_comparisons
 
 import gbt_jax as gbt
-from gbt_jax import laws
+from gbt_jax import _graph, laws
 
 ROWS = random_comparisons(40, 300)
 MODEL = gbt.Model(laws.Uniform(), 2.0)
@@ -108,6 +108,20 @@ def test_bridges_on_paths_and_in_groups():
     # With a prior nothing falls apart.
     held = gbt.fit(gbt.Model(laws.Uniform(), 3.0), path)
     assert np.isfinite(np.asarray(gbt.influence(held))).all()
+
+
+def test_bridges_are_those_whose_removal_splits():
+    for seed in range(30):
+        rows = random_comparisons(12, 4 + seed % 12, seed)
+        rows = rows.with_weights(np.random.default_rng(seed).integers(0, 4, len(rows)) > 0)
+        weight = np.asarray(rows.weight)
+
+        def count(weight, rows=rows):
+            labels = _graph.component_labels(rows.with_weights(weight))
+            return np.unique(np.asarray(labels)).size
+
+        splits = [count(np.where(np.arange(len(rows)) == k, 0, weight)) for k in range(len(rows))]
+        np.testing.assert_array_equal(_graph.bridges(rows), np.asarray(splits) > count(weight))
 
 
 def test_weak_priors_leave_levels_alone():
