@@ -117,8 +117,8 @@ class UserFits(Mapping):
         bad = int(np.flatnonzero(bad_rows(self.model.law, *map(jnp.asarray, columns)))[0])
         a, b, value, weight = (column[bad] for column in columns)
         return (
-            f"user {user!r} has bad data: row {data.row[rows][bad]} compares {items[a]!r} with "
-            f"{items[b]!r}, value {value:g}, weight {weight:g}; values must lie in the support of "
-            f"{type(self.model.law).__name__}, weights must be finite and not negative, and no "
-            "item is compared with itself"
+            f"user {user!r} has bad data: row {data.row[rows][bad]} compares {items[a].item()!r} "
+            f"with {items[b].item()!r}, value {value:g}, weight {weight:g}; values must lie in the "
+            f"support of {type(self.model.law).__name__}, weights must be finite and not "
+            "negative, and no item is compared with itself"
         )

@@ -88,6 +88,12 @@ def test_a_new_comparison_pulls_where_it_should():
         assert report.holds
         expected = law.mean(fit.scores[4] - fit.scores[9])
         assert report.numbers["value that changes nothing"] == pytest.approx(float(expected))
+    fit, moved = gbt.fit(gbt.Model(laws.Uniform(), 2.0), ROWS), []
+    for value in (1.0, -1.0):
+        change = gbt.what_if(fit, added=gbt.Comparisons([4], [9], [value], num_items=12)).change
+        moved += [value * change[4], -value * change[9]]
+    assert gbt.check_new_comparison(fit, 4, 9).margin == pytest.approx(float(min(moved)))
+    assert max(moved) > 1.01 * min(moved)
     with pytest.raises(ValueError, match="item 4 cannot be compared with itself"):
         gbt.check_new_comparison(fit, 4, 4)
 

@@ -197,7 +197,9 @@ def test_no_user_can_spoil_another(data, fits):
     for index, label in enumerate((-1, -2, -3, -4, -5, -6)):
         assert label in together
         first = user.size + 3 * index
-        with pytest.raises(ValueError, match=rf"user {label} has bad data: row {first} compares"):
+        with pytest.raises(
+            ValueError, match=rf"user {label} has bad data: row {first} compares 1 "
+        ):
             together.for_user(label)
 
 
