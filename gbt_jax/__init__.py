@@ -33,5 +33,9 @@ from ._user_comparisons import UserComparisons as UserComparisons
 from ._user_fits import UserFits as UserFits
 from ._users import fit_users as fit_users
 from ._users import map_user_scores as map_user_scores
+from ._what_it_takes import FlipSet as FlipSet
+from ._what_it_takes import RequiredChange as RequiredChange
+from ._what_it_takes import flip_set as flip_set
+from ._what_it_takes import required_change as required_change
 
 __version__ = _metadata.version("gbt-jax")

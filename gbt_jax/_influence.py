@@ -5,7 +5,8 @@ X has the columns e_a − e_b, ρ = w (Φ'(t) − r) and C = diag(w Φ''(t)). On
 
     Δθ = (M − X C Xᵀ)⁻¹ X ρ = N X (I − C Xᵀ N X)⁻¹ ρ,
 
-with nothing to factorise but a matrix of the size of S; for one row, ρ N x / (1 − c xᵀ N x).
+with nothing to factorise but a matrix of the size of S; for one row, ρ N x / (1 − c xᵀ N x). Where
+that moves scores far, `_leave_out` goes on from there.
 """
 
 from collections.abc import Sequence
@@ -17,14 +18,18 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike, Float
 
-from ._arrays import as_indices
+from ._arrays import as_indices, whole_number
 from ._comparisons import Comparisons
-from ._curvature import AbstractCurvature, curvature_of
+from ._curvature import AbstractCurvature, DenseCurvature, curvature_of
 from ._fit import Fit
 from ._fit import fit as find
 from ._graph import bridges, component_labels
+from ._leave_out import refined_changes
 from ._model import Model
 from ._sensitivity import solved_differences
+
+
+_LARGE_GROUP = 512  # rows: beyond, a refit is cheaper than a matrix of rows × rows
 
 
 class WhatIf(NamedTuple):
@@ -70,11 +75,13 @@ def influence(
     comparisons: ArrayLike | None = None,
     groups: Sequence | np.ndarray | None = None,
     exact: bool = False,
+    refined: int | None = 1000,
     using: AbstractCurvature | None = None,
 ) -> Float[Array, "items left_out"]:
     """The change of every score when each comparison is left out.
 
-    By one Newton step with the Hessian that is left; `exact=True` refits instead. Without a prior,
+    By one Newton step with the Hessian that is left, and for the comparisons that move the scores
+    most by the law itself on the rows around them. `exact=True` refits instead. Without a prior,
     NaN where comparisons are left out that alone connect two parts, and where a refit finds no
     optimum.
 
@@ -83,29 +90,69 @@ def influence(
     - `comparisons`: only these rows, one column each.
     - `groups`: one label per comparison; all comparisons of a label are left out together, one
       column per label in ascending order.
+    - `refined`: how many columns, those of the largest changes in l2, are more than one Newton
+      step; None is all of them. Every group is refined. This takes a dense `curvature`, as fits
+      of up to 4,096 items have it.
     - `using`: the fit's `curvature`, if it has been made already.
     """
     size = len(fit.comparisons)
-    if groups is None:
-        chosen = as_indices("comparisons", comparisons, size)
-        if not exact:
-            return _of_rows(fit, curvature_of(fit, using), chosen)
-        sets = [np.array([row]) for row in chosen]
-    else:
+    if refined is not None:
+        refined = whole_number("refined", refined, at_least=0)
+    if groups is not None:
         if comparisons is not None:
             raise ValueError("choose comparisons or groups, not both")
-        labels, member = np.unique(np.asarray(groups), return_inverse=True)
-        if member.shape != (size,):
-            raise ValueError(f"groups must have one label per comparison ({size})")
-        sets = np.split(np.argsort(member, kind="stable"), np.cumsum(np.bincount(member))[:-1])
-        sets = sets[: labels.size]
-    made = None if exact else curvature_of(fit, using)
-    columns = [jnp.zeros((fit.scores.size, 0), fit.scores.dtype)]
+        return _of_sets(fit, _members(groups, size), exact, using)
+    chosen = as_indices("comparisons", comparisons, size)
+    if exact:
+        return _of_sets(fit, [np.array([row]) for row in chosen], exact, using)
+    made = curvature_of(fit, using)
+    changes = _of_rows(fit, made, chosen)
+    if not isinstance(made, DenseCurvature) or not chosen.size:
+        return changes
+    most = chosen.size if refined is None else min(refined, chosen.size)
+    lengths = np.linalg.norm(np.asarray(changes), axis=0)
+    largest = np.argsort(-np.where(np.isfinite(lengths), lengths, 0))[:most]
+    largest = largest[lengths[largest] > 0]
+    if not largest.size:
+        return changes
+    better = _refined(fit, made, chosen[largest][:, None], changes[:, largest])
+    return changes.at[:, largest].set(better)
+
+
+def _members(groups: Sequence | np.ndarray, size: int) -> list[np.ndarray]:
+    """The rows of each label, labels ascending."""
+    labels, member = np.unique(np.asarray(groups), return_inverse=True)
+    if member.shape != (size,):
+        raise ValueError(f"groups must have one label per comparison ({size})")
+    ends = np.cumsum(np.bincount(member))[:-1]
+    return np.split(np.argsort(member, kind="stable"), ends)[: labels.size]
+
+
+def _of_sets(
+    old: Fit, sets: list[np.ndarray], exact: bool, using: AbstractCurvature | None
+) -> Array:
+    """Sets of rows left out, one column each."""
+    made = None if exact else curvature_of(old, using)
+    columns = [jnp.zeros((old.scores.size, 0), old.scores.dtype)]
     for rows in sets:
-        change = _refitted_change(fit, rows) if made is None else _group_change(fit, made, rows)
-        known = jnp.where(_falls_apart(fit, rows), jnp.nan, change)
-        columns.append(known[:, None])
+        if _falls_apart(old, rows):
+            change = jnp.full_like(old.scores, jnp.nan)
+        elif made is None or rows.size > _LARGE_GROUP:
+            change = _refitted_change(old, rows)
+        else:
+            change = _group_change(old, made, rows)
+            if isinstance(made, DenseCurvature):
+                change = _refined(old, made, rows[None, :], change[:, None])[:, 0]
+        columns.append(change[:, None])
     return jnp.concatenate(columns, axis=1)
+
+
+def _refined(old: Fit, made: DenseCurvature, sets: np.ndarray, predicted: Array) -> np.ndarray:
+    """Changes without sets of rows, from what one Newton step says of them."""
+    changes, is_found = refined_changes(old, made, sets, np.asarray(predicted))
+    for column in np.flatnonzero(~is_found):
+        changes[:, column] = _refitted_change(old, sets[column])
+    return changes
 
 
 def _with_changes(
@@ -151,15 +198,16 @@ def _of_rows(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> Array:
     """Each row alone."""
     a, b = old.comparisons.a[rows], old.comparisons.b[rows]
     residual, row_curvature = _residuals(old.model, old.comparisons, old.scores)
-    solved = solved_differences(made, a, b, jnp.ones(rows.size, old.scores.dtype))
-    number = jnp.arange(rows.size)
-    held = 1 - row_curvature[rows] * (solved[a, number] - solved[b, number])
-    is_bridge = jnp.zeros(rows.size, bool)
-    if np.any(np.asarray(made.levels.precision) == 0):
-        is_bridge = jnp.asarray(bridges(old.comparisons)[rows])
-    factor = jnp.where(is_bridge, jnp.nan, residual[rows] / jnp.where(is_bridge, 1, held))
+    held = 1 - row_curvature[rows] * made.difference_variance(a, b)
     # Rows of weight 0 change nothing, even where nothing else relates their items.
-    return jnp.where(old.comparisons.weight[rows] == 0, 0, solved * factor)
+    counts = np.asarray(old.comparisons.weight)[rows] > 0
+    is_bridge = np.zeros(rows.size, bool)
+    if np.any(np.asarray(made.levels.precision) == 0):
+        is_bridge = bridges(old.comparisons)[rows] & counts
+    is_known = jnp.asarray(counts & ~is_bridge)
+    factor = jnp.where(is_known, residual[rows] / jnp.where(is_known, held, 1), jnp.nan)
+    changes = solved_differences(made, a, b, jnp.where(jnp.asarray(counts), factor, 0))
+    return changes if counts.all() else changes.at[:, np.flatnonzero(~counts)].set(0)
 
 
 def _group_change(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> Array:
