@@ -6,6 +6,7 @@ from . import datasets as datasets
 from . import laws as laws
 from ._comparisons import Comparisons as Comparisons
 from ._curvature import AbstractCurvature as AbstractCurvature
+from ._curvature import BlockCurvature as BlockCurvature
 from ._curvature import DenseCurvature as DenseCurvature
 from ._curvature import IterativeCurvature as IterativeCurvature
 from ._curvature import curvature as curvature

@@ -62,6 +62,12 @@ def as_indices(name: str, indices: ArrayLike | None, size: int) -> np.ndarray:
     return array
 
 
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start+1, … of each length, one after the other."""
+    ends = np.cumsum(lengths)
+    return np.arange(int(ends[-1])) + np.repeat(starts - (ends - lengths), lengths)
+
+
 def _checked(name: str, value: ArrayLike, adjective: str, accept) -> Array:
     array = floating(value)
     if is_concrete(array):

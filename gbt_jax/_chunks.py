@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jax import Array
 
+from ._arrays import ranges
 from ._partition import ONE, TILE, AbstractPartition, Tiles
 
 
@@ -115,7 +116,7 @@ def pack(
     """Lay the users out; a and b number the items within each user."""
     num_items = item_offsets[users + 1] - item_offsets[users]
     num_rows = row_offsets[users + 1] - row_offsets[users]
-    rows = _ranges(row_offsets[users], num_rows)
+    rows = ranges(row_offsets[users], num_rows)
     tiles = _tiles(num_items)
     starts = TILE * (np.cumsum(tiles) - tiles)
     shift = np.repeat(starts, num_rows)
@@ -127,15 +128,9 @@ def pack(
     ends[0, : rows.size], ends[1, : rows.size] = a[rows] + shift, b[rows] + shift
     owner = np.full(shape.items // TILE, shape.num_problems - 1, np.int32)
     owner[: tiles.sum()] = np.repeat(np.arange(users.size), tiles)
-    slots, items = _ranges(item_offsets[users], num_items), _ranges(starts, num_items)
+    slots, items = ranges(item_offsets[users], num_items), ranges(starts, num_items)
     return Chunk(shape, users, slots, items, rows, owner, *ends)
 
 
 def _tiles(num_items: np.ndarray) -> np.ndarray:
     return -(-num_items // TILE)
-
-
-def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """start, start+1, … of each length, one after the other."""
-    ends = np.cumsum(lengths)
-    return np.arange(int(ends[-1])) + np.repeat(starts - (ends - lengths), lengths)

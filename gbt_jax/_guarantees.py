@@ -21,10 +21,12 @@ from jaxtyping import ArrayLike
 
 from ._arrays import as_indices
 from ._comparisons import Comparisons
-from ._curvature import curvature
-from ._fit import Fit
+from ._curvature import curvature, refuse_unfinished
+from ._fit import RESULTS, Fit
 from ._influence import what_if
 from ._sensitivity import solved_differences
+from ._stepped_refits import stepped_rises
+from ._user_fits import UserFits
 
 Estimator = Callable[[Comparisons], ArrayLike]
 _CONFIRMED = 5  # of each kind of change, those with the largest predicted effect
@@ -51,7 +53,7 @@ class Report:
 
 
 def check_monotone(
-    subject: Fit | Estimator,
+    subject: Fit | UserFits | Estimator,
     comparisons: Comparisons | None = None,
     *,
     step: float | None = None,
@@ -59,33 +61,28 @@ def check_monotone(
 ) -> Report:
     """Whether raising a comparison's value raises the first item's score and lowers the second's.
 
-    For a fit of a continuous law by the sign of the derivatives of all comparisons, at once; for a
-    discrete law by refits, each comparison one step up. For an estimator, which comes with its
-    `comparisons`, by calling it with each value raised by `step`.
+    For a fit, or the fits of many users at once, of a continuous law by the sign of the
+    derivatives of all comparisons; of a discrete law by refits, each comparison one step up. For
+    an estimator, which comes with its `comparisons`, by calling it with each value raised by
+    `step`.
 
     **Arguments:**
 
-    - `rows`: only these comparisons.
+    - `rows`: only these comparisons (of many users, in the order of their `UserComparisons`).
     """
-    if isinstance(subject, Fit):
+    if isinstance(subject, Fit | UserFits):
         if comparisons is not None or step is not None:
             raise ValueError("comparisons and step are for estimators: a fit has its own")
-        chosen = as_indices("rows", rows, len(subject.comparisons))
-        if not subject.model.law.is_discrete:
-            return _monotone_by_derivatives(subject, chosen)
-        up = np.asarray(subject.model.law.step_up(subject.comparisons.value))
-        raised = np.asarray(subject.comparisons.value) + np.where(np.isfinite(up), up, 0)
-        fit = subject
-        return _monotone_by_steps(
-            lambda c: what_if(fit, changed=(np.arange(len(c)), c.value)).fit.scores,
-            subject.comparisons,
-            raised,
-            chosen,
-        )
+        if isinstance(subject, Fit):
+            refuse_unfinished(subject)
+        return _monotone_fits(subject, as_indices("rows", rows, subject.comparisons.value.size))
     if comparisons is None or step is None or not step > 0:
         raise ValueError("an estimator is checked with comparisons and a positive step")
     chosen = as_indices("rows", rows, len(comparisons))
-    return _monotone_by_steps(subject, comparisons, np.asarray(comparisons.value) + step, chosen)
+    raised = np.asarray(comparisons.value) + step
+    rises = _steps_of_estimator(subject, comparisons, raised, chosen)
+    rounding = 1e-9 * (1 + float(np.max(np.abs(np.asarray(subject(comparisons))), initial=0)))
+    return _monotone(rises, rounding, "score per step", lambda k: _row(comparisons, chosen[k]), {})
 
 
 def check_new_comparison(fit: Fit, a: int, b: int) -> Report:
@@ -159,43 +156,80 @@ def check_resilience(
     return _resilience(cases, bound, {})
 
 
-def _monotone_by_derivatives(fit: Fit, rows: np.ndarray) -> Report:
-    made = curvature(fit)
-    a, b = fit.comparisons.a[rows], fit.comparisons.b[rows]
-    # Levels of components are common to both terms and left out of both.
-    across = made.reduced_entries(a, b)
-    rises = np.minimum(*(np.asarray(made.reduced_entries(x, x) - across) for x in (a, b)))
-    return _monotone(rises, rows, fit.comparisons, "score per unit of value, at weight 1", 0.0)
+def _monotone_fits(subject: Fit | UserFits, rows: np.ndarray) -> Report:
+    """A fit is the fits of one user."""
+    numbers = {}
+    if isinstance(subject, UserFits):
+        is_good = subject.result_codes == RESULTS.successful.value
+        owner = np.searchsorted(subject.comparisons.row_offsets, rows, "right") - 1
+        rows = rows[is_good[owner]]
+        numbers = {"users": len(subject), "users without an optimum": np.sum(~is_good)}
+    rows = rows[np.asarray(subject.comparisons.weight)[rows] > 0]
+    law, value = subject.model.law, np.asarray(subject.comparisons.value)[rows]
+    if law.is_discrete:
+        higher = np.asarray(law.step_up(jnp.asarray(value)))
+        can_rise = np.isfinite(higher) & (higher > 0)
+        rows, raised = rows[can_rise], (value + higher)[can_rise]
+        rises = stepped_rises(subject, rows, raised)
+        if np.isnan(rises).any():  # the score goes up without bound: the right way
+            numbers["refits without an optimum"] = np.isnan(rises).sum()
+            rows, rises = rows[~np.isnan(rises)], rises[~np.isnan(rises)]
+        rounding, unit = 1e-9 * (1 + _largest_score(subject)), "score per step"
+    else:
+        made = curvature(subject)
+        a, b = made.edges.a[rows], made.edges.b[rows]
+        # Levels of components are common to both terms and left out of both.
+        across = made.reduced_entries(a, b)
+        rises = np.minimum(*(np.asarray(made.reduced_entries(x, x) - across) for x in (a, b)))
+        rounding, unit = 0.0, "score per unit of value, at weight 1"
+    names = {name: float(number) for name, number in numbers.items()}
+    return _monotone(rises, rounding, unit, lambda k: _row_of(subject, rows[k]), names)
 
 
-def _monotone_by_steps(
+def _largest_score(subject: Fit | UserFits) -> float:
+    return float(np.nanmax(np.abs(np.asarray(subject.scores)), initial=0))
+
+
+def _row_of(subject: Fit | UserFits, row: int) -> str:
+    if isinstance(subject, Fit):
+        return _row(subject.comparisons, row)
+    data = subject.comparisons
+    user = int(np.searchsorted(data.row_offsets, row, "right")) - 1
+    first, second = (data.items[data.item_offsets[user] + end[row]] for end in (data.a, data.b))
+    who = f"user {data.users[user].item()!r}, row {data.row[row]}"
+    return f"{who}, {first.item()!r} against {second.item()!r}"
+
+
+def _row(comparisons: Comparisons, row: int) -> str:
+    return f"row {row}, item {int(comparisons.a[row])} against {int(comparisons.b[row])}"
+
+
+def _steps_of_estimator(
     estimator: Estimator, comparisons: Comparisons, raised: np.ndarray, rows: np.ndarray
-) -> Report:
+) -> np.ndarray:
     before = np.asarray(estimator(comparisons))
     a, b = (np.asarray(x) for x in (comparisons.a, comparisons.b))
-    can_rise = raised > np.asarray(comparisons.value)
-    rows = rows[can_rise[rows]]
     rises = []
     for row in rows:
         after = np.asarray(estimator(_with_value(comparisons, row, float(raised[row]))))
         moved = after - before
         rises.append(min(moved[a[row]], -moved[b[row]]))
-    rounding = 1e-9 * (1 + float(np.max(np.abs(before), initial=0)))
-    return _monotone(np.asarray(rises), rows, comparisons, "score per step", rounding)
+    return np.asarray(rises)
 
 
 def _monotone(
-    rises: np.ndarray, rows: np.ndarray, comparisons: Comparisons, unit: str, rounding: float
+    rises: np.ndarray,
+    rounding: float,
+    unit: str,
+    name: Callable[[int], str],
+    numbers: dict[str, float],
 ) -> Report:
     claim = "raising a comparison raises its first item and lowers its second"
     if not rises.size:
-        return Report(claim, True, math.inf, "no comparison can be raised", 0, {})
+        return Report(claim, True, math.inf, "no comparison can be raised", 0, numbers)
     least = int(np.argmin(rises))
-    row = int(rows[least])
-    pair = f"row {row}, item {int(comparisons.a[row])} against {int(comparisons.b[row])}"
-    margin = float(rises[least])
     holds = bool(np.all(rises > -rounding)) if rounding else bool(np.all(rises > 0))
-    return Report(claim, holds, margin, f"{pair} ({unit})", rises.size, {})
+    return Report(claim, holds, float(rises[least]), f"{name(least)} ({unit})", rises.size, numbers)
 
 
 def _resilience_of_fit(fit: Fit) -> Report:

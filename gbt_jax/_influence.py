@@ -28,7 +28,6 @@ from ._leave_out import refined_changes
 from ._model import Model
 from ._sensitivity import solved_differences
 
-
 _LARGE_GROUP = 512  # rows: beyond, a refit is cheaper than a matrix of rows × rows
 
 

@@ -169,5 +169,80 @@ def test_a_fit_that_failed_has_no_curvature():
     fit = gbt.fit(gbt.Model(laws.Uniform()), COMPARISONS, max_steps=1, throw=False)
     with pytest.raises(ValueError, match="did not find the optimum \\(max_steps_reached\\)"):
         gbt.curvature(fit)
-    with pytest.raises(TypeError, match="curvature takes a Fit, not Model"):
+    with pytest.raises(TypeError, match="a Fit is needed, not Model"):
         gbt.curvature(fit.model)
+
+
+def user_fits(dtype=np.float64):
+    """Forty users, one with bad data, every third without a prior."""
+    rng = np.random.default_rng(0)
+    user = np.repeat(np.arange(40), rng.integers(1, 40, 40))
+    a = rng.integers(0, 15, user.size)
+    b = (a + 1 + rng.integers(0, 14, user.size)) % 15
+    value = np.where(user == 7, 3.0, rng.uniform(-1, 1, user.size)).astype(dtype)
+    weight = rng.uniform(0.5, 2, user.size)
+    std = np.where(np.arange(40) % 3 == 0, np.inf, 2.0).astype(dtype)
+    rows = gbt.UserComparisons.from_arrays(user, a, b, value, weight)
+    return gbt.fit_users(gbt.Model(laws.Uniform(), std), rows)
+
+
+def test_many_users_are_blocks():
+    """The same numbers as each user's own curvature, and none for a user that failed."""
+    fits = user_fits()
+    made = gbt.curvature(fits)
+    assert isinstance(made, gbt.BlockCurvature)
+    diagonal = np.asarray(made.diagonal())
+    rhs = np.random.default_rng(1).normal(size=(diagonal.size, 2))
+    solved = np.asarray(made.solve(rhs))
+    for number, user in enumerate(fits):
+        slots = slice(*fits.comparisons.item_offsets[number : number + 2])
+        if user == 7:
+            assert np.isnan(diagonal[slots]).all()
+            assert np.isnan(made.log_determinants[number])
+        elif number % 5 < 2:
+            own = gbt.curvature(fits[user])
+            np.testing.assert_allclose(diagonal[slots], own.diagonal(), rtol=1e-10)
+            np.testing.assert_allclose(solved[slots], own.solve(rhs[slots]), atol=1e-11)
+            np.testing.assert_allclose(
+                made.log_determinants[number], own.log_determinant, rtol=1e-10
+            )
+            pair = slots.start + np.array([0, 1])
+            np.testing.assert_allclose(
+                made.difference_variance(pair[:1], pair[1:]),
+                own.difference_variance([0], [1]),
+                rtol=1e-10,
+            )
+    # Nothing relates items of two users: their entry is 0, and their difference takes priors.
+    first, second = fits.comparisons.item_offsets[[1, 2]]
+    assert made.entries([first], [second])[0] == 0
+    variance = made.difference_variance([first], [second])[0]
+    assert variance == pytest.approx(diagonal[first] + diagonal[second])
+    assert np.isposinf(made.difference_variance([0], [first])[0])
+    single = gbt.curvature(user_fits(np.float32))
+    assert single.diagonal().dtype == jnp.float32
+    np.testing.assert_allclose(single.diagonal(), diagonal, rtol=2e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("std", [2.0, 1e5, np.inf])
+def test_draws_and_estimates(std):
+    """Covariances of draws, and estimates within their errors: of 120 items, all by 5 of them."""
+    some, ring = random_comparisons(120, 240), np.arange(120)  # which leaves no item alone
+    ends = np.append(some.a, ring), np.append(some.b, (ring + 1) % 120)
+    rows = gbt.Comparisons(*ends, np.append(some.value, np.zeros(120)), num_items=120)
+    fit = gbt.fit(gbt.Model(laws.Uniform(), std), rows)
+    dense, iterative = (gbt.curvature(fit, dense=way) for way in (True, False))
+    exact = np.asarray(dense.diagonal())
+    drawn = np.asarray(dense.draws(4000, key=jax.random.key(0)))
+    apart = drawn - drawn.mean(axis=0)  # without levels, which are common to all
+    expected = np.asarray(dense.reduced_entries(jnp.arange(120), jnp.arange(120)))
+    np.testing.assert_allclose(np.mean(apart**2, axis=1), expected, rtol=0.15)
+    assert np.mean(np.mean(drawn**2, axis=1) / exact) == pytest.approx(1, abs=0.1)
+    found = iterative.estimated_diagonal(400, key=jax.random.key(1))
+    errors = (np.asarray(found.value) - exact) / np.asarray(found.error)
+    assert np.abs(errors).max() < 5
+    assert 0.8 < errors.std() < 1.2
+    assert np.mean(np.asarray(found.error) / expected) < 0.07
+    log_determinant = iterative.estimated_log_determinant(60, key=jax.random.key(2))
+    error = log_determinant.value - dense.log_determinant
+    assert abs(error) < 4 * log_determinant.error < 10

@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import random_comparisons
+from monotonicity import SCORERS, average, average_with_cut, elo, random_users
+from problems import DATA, random_comparisons, tournesol_problems
 
 import gbt_jax as gbt
 from gbt_jax import laws
@@ -13,33 +14,6 @@ ROWS = random_comparisons(12, 40)
 
 def in_steps(law, rows=ROWS):
     return rows.with_values(law.nearest(rows.value))
-
-
-def average(comparisons):
-    """Mean signed value of each item: monotone and resilient."""
-    rows = [np.asarray(x) for x in (comparisons.a, comparisons.b)]
-    weighted = np.asarray(comparisons.value) * np.asarray(comparisons.weight)
-    total = np.bincount(rows[0], weighted, 12) - np.bincount(rows[1], weighted, 12)
-    return total / np.maximum(
-        np.bincount(rows[0], minlength=12) + np.bincount(rows[1], minlength=12), 1
-    )
-
-
-def average_with_cut(comparisons):
-    """The same without values beyond 0.9, as outliers: raising a value may drop it."""
-    kept = np.where(np.abs(np.asarray(comparisons.value)) > 0.9, 0.0, comparisons.weight)
-    return average(comparisons.with_weights(kept))
-
-
-def elo(comparisons):
-    """Ratings updated row by row."""
-    scores = np.zeros(12)
-    columns = (np.asarray(x) for x in (comparisons.a, comparisons.b, comparisons.value))
-    for a, b, value in zip(*columns, strict=True):
-        moved = 0.3 * (value - np.tanh(scores[a] - scores[b]))
-        scores[a] += moved
-        scores[b] -= moved
-    return scores
 
 
 @pytest.mark.parametrize("std", [0.5, 7.0, 1e4, np.inf])
@@ -75,9 +49,79 @@ def test_estimators_are_told_apart():
     row = int(caught.worst.split()[1].rstrip(","))
     assert 0.8 < float(ROWS.value[row]) <= 0.9
     assert str(caught).startswith("FAILS: raising a comparison")
-    order_matters = gbt.check_monotone(elo, ROWS, step=0.05)
-    assert order_matters.checked == 40
-    assert order_matters.holds == (order_matters.margin > -1e-8)
+
+
+def test_known_scorers():
+    """Each with its worst case: what holds, and what does not."""
+    reports = {
+        name: gbt.check_monotone(scorer, ROWS, step=0.05) for name, scorer in SCORERS.items()
+    }
+    failing = {name for name, report in reports.items() if not report.holds}
+    assert failing == {"average without values beyond 0.9", "Elo, gain 1.5"}
+    for report in reports.values():
+        assert (report.margin > 0) == report.holds
+        assert report.worst.startswith("row ")
+
+
+@pytest.mark.parametrize("law", [laws.Uniform(), laws.KNary(5), laws.Skellam(1.5)])
+def test_many_users_are_monotone(law):
+    fits = random_users(law, 60)
+    report = gbt.check_monotone(fits)
+    assert report.holds
+    assert report.numbers["users"] == 60
+    least = np.inf
+    for user in list(fits)[:4]:
+        own = gbt.check_monotone(fits[user])
+        least = min(least, own.margin)
+        assert own.margin >= report.margin - 1e-9
+    rows = np.arange(fits.comparisons.row_offsets[4])
+    assert gbt.check_monotone(fits, rows=rows).margin == pytest.approx(least, rel=1e-6, abs=1e-10)
+    assert "user " in report.worst
+
+
+def test_a_violation_would_be_found(monkeypatch):
+    """An outlier cut planted into the fits of users: the check reports it, with its row."""
+    fits = random_users(laws.KNary(5), 40)
+    cut_fit = gbt._stepped_refits.fit_users
+
+    def with_cut(model, rows):
+        weight = np.where(np.abs(rows.value) >= 1, 0.0, rows.weight)
+        cut = gbt.UserComparisons(
+            rows.users, rows.items, rows.item_offsets, rows.row_offsets,
+            rows.a, rows.b, rows.value, weight, rows.row,
+        )  # fmt: skip
+        return cut_fit(model, cut)
+
+    monkeypatch.setattr(gbt._stepped_refits, "fit_users", with_cut)
+    caught = gbt.check_monotone(fits)
+    assert not caught.holds
+    assert caught.margin < 0
+
+
+def test_merged_rows_and_priors_of_items_are_stepped_too():
+    law = laws.KNary(5)
+    rows = in_steps(law)
+    std = np.linspace(1, 2, 12)
+    report = gbt.check_monotone(gbt.fit(gbt.Model(law, std), rows), rows=[0, 1, 2])
+    assert report.holds
+    assert report.margin > 1e-4
+    whole = gbt.check_monotone(gbt.fit(gbt.Model(law, np.full(12, 2.0)), rows), rows=[0, 1, 2])
+    batch = gbt.check_monotone(gbt.fit(gbt.Model(law, 2.0), rows), rows=[0, 1, 2])
+    assert whole.margin == pytest.approx(batch.margin, rel=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")
+def test_all_tournesol_users_in_one_call():
+    columns = [[], [], [], []]
+    for number, rows in enumerate(tournesol_problems()):
+        parts = np.full(len(rows), number), rows.a, rows.b, rows.value
+        for column, part in zip(columns, parts, strict=True):
+            column.append(np.asarray(part))
+    users = gbt.UserComparisons.from_arrays(*map(np.concatenate, columns))
+    report = gbt.check_monotone(gbt.fit_users(gbt.Model(laws.Uniform(), 7.0), users))
+    assert report.holds
+    assert report.checked == len(users.value)
 
 
 def test_a_new_comparison_pulls_where_it_should():
@@ -119,7 +163,7 @@ def test_resilience():
 
 def test_resilience_of_estimators():
     assert gbt.check_resilience(average, ROWS, max_value=1.0, bound=2 * np.sqrt(2)).holds
-    assert not gbt.check_resilience(elo, ROWS, max_value=1.0, bound=0.05).holds
+    assert not gbt.check_resilience(elo(0.3), ROWS, max_value=1.0, bound=0.05).holds
 
 
 def test_what_cannot_be_checked_is_refused():

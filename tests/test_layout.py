@@ -44,6 +44,7 @@ ROOMS = (
     "_leave_out",
     "_influence",
     "_what_it_takes",
+    "_stepped_refits",
     "_guarantees",
     "_uncertainty",
     "_likelihood_intervals",

@@ -1,0 +1,178 @@
+"""Many users side by side, each with a matrix of its own.
+
+The users are one problem whose graph falls apart, and R is zero between them. Matrices of users of
+similar sizes are stacked and inverted by LAPACK through NumPy: they are too small for a device to
+gain anything, and nothing is compiled for each size.
+"""
+
+from typing import final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from .._arrays import ranges
+from .._comparisons import Comparisons
+from .._fit import RESULTS
+from .._model import Model
+from .._objective import Evaluation, evaluate
+from .._user_fits import UserFits
+from ._base import AbstractCurvature, Edges
+from ._levels import Levels, levels_of
+
+_AT_ONCE = 2**22  # entries of matrices in the work, beside those kept
+
+
+@final
+class BlockCurvature(AbstractCurvature):
+    """The curvature of `UserFits`: items are numbered as their scores are, over all users."""
+
+    blocks: tuple[np.ndarray, ...]  # users × size × size, each R filled up with zeros
+    stack: np.ndarray  # of each item, which of the stacks its user is in,
+    number: np.ndarray  # which matrix of the stack that is,
+    place: np.ndarray  # and which of its rows is the item's
+    log_determinants: np.ndarray  # of M, of each user
+    edges: Edges
+    levels: Levels
+
+    def reduced_solve(self, rhs: Array) -> Array:
+        """A product for each user."""
+        given = np.asarray(rhs)
+        solved = np.zeros_like(given)
+        for which, blocks in enumerate(self.blocks):
+            items = np.flatnonzero(self.stack == which)
+            at = self.number[items], self.place[items]
+            columns = np.zeros((*blocks.shape[:2], given.shape[1]), given.dtype)
+            columns[at] = given[items]
+            solved[items] = (blocks @ columns)[at]
+        return jnp.asarray(solved)
+
+    def reduced_entries(self, a: Array, b: Array) -> Array:
+        """Looked up; zero between users."""
+        first, second = np.asarray(a), np.asarray(b)
+        stack = self.stack[first]
+        together = (stack == self.stack[second]) & (self.number[first] == self.number[second])
+        found = np.zeros(first.shape, self.log_determinants.dtype)
+        for which, blocks in enumerate(self.blocks):
+            here = np.flatnonzero(together & (stack == which))
+            x, y = first[here], second[here]
+            found[here] = blocks[self.number[x], self.place[x], self.place[y]]
+        return jnp.asarray(found)
+
+
+def block_curvature(fits: UserFits) -> BlockCurvature:
+    """Invert every user's M."""
+    data, law = fits.comparisons, fits.model.law
+    sizes = np.diff(data.item_offsets)
+    owner = np.repeat(np.arange(len(fits)), sizes)
+    row_owner = np.repeat(np.arange(len(fits)), np.diff(data.row_offsets))
+    is_good = fits.result_codes == RESULTS.successful.value
+    shift = data.item_offsets[row_owner].astype(np.int32)
+    a, b = data.a + shift, data.b + shift
+    weight = np.where(is_good[row_owner], data.weight, 0).astype(fits.scores.dtype)
+    scores = np.where(is_good[owner], fits.scores, 0).astype(fits.scores.dtype)
+    point, levels = _evaluated(law, fits.model.prior_std, owner, a, b, weight, scores)
+    place = np.arange(owner.size) - data.item_offsets[owner]
+    rank = np.unique(_rounded_up(sizes), return_inverse=True)
+    blocks, number = [], np.zeros(len(fits), int)
+    log_determinants = np.full(len(fits), np.nan)
+    for which, size in enumerate(rank[0]):
+        users = np.flatnonzero(rank[1] == which)
+        number[users] = np.arange(users.size)
+        stacked = np.zeros((users.size, size, size), scores.dtype)
+        step = max(_AT_ONCE // int(size) ** 2, 1)
+        for start in range(0, users.size, step):
+            some = users[start : start + step]
+            part, log_determinants[some] = _inverses(some, int(size), data, point, levels)
+            stacked[start : start + step] = np.where(is_good[some, None, None], part, np.nan)
+        blocks.append(stacked)
+    log_determinants[~is_good] = np.nan
+    return BlockCurvature(
+        blocks=tuple(blocks),
+        stack=rank[1][owner],
+        number=number[owner],
+        place=place,
+        log_determinants=log_determinants.astype(scores.dtype),
+        edges=Edges(jnp.asarray(a), jnp.asarray(b), point.curvature),
+        levels=levels,
+    )
+
+
+def _rounded_up(sizes: np.ndarray) -> np.ndarray:
+    """To 1, 2, 3, 4, 6, 8, 12, 16 …: few stacks, and at most half as much again in each."""
+    power = 2 ** np.ceil(np.log2(np.maximum(sizes, 1))).astype(int)
+    return np.where((power >= 4) & (sizes <= 3 * power // 4), 3 * power // 4, power)
+
+
+def _evaluated(
+    law, prior_std: Array, owner: np.ndarray, a: np.ndarray, b: np.ndarray, weight, scores
+) -> tuple[Evaluation, Levels]:
+    """The union of all users at its scores, in a shape that few data sets do not share."""
+    num_items, num_rows = _room(scores.size + 1), _room(a.size)
+    std = np.asarray(prior_std)
+    std = np.broadcast_to(std, owner.shape) if std.ndim == 0 else std[owner]
+    padding = np.full(num_rows - a.size, num_items - 1, np.int32)
+    columns = [np.concatenate([x, padding]) for x in (a, b)]
+    model = Model(law, np.concatenate([std, np.ones(num_items - std.size, std.dtype)]))
+    zeros = np.zeros(padding.size, weight.dtype)
+    padded = np.concatenate([weight, zeros])
+    point, levels = _evaluate(
+        model, *columns, padded, np.concatenate([scores, np.zeros(num_items - scores.size)])
+    )
+    rows, items = slice(0, a.size), slice(0, scores.size)
+    cut = Levels(*(x if x.ndim == 0 else x[items] for x in jax.tree.leaves(levels)))
+    return point._replace(curvature=point.curvature[rows], diagonal=point.diagonal[items]), cut
+
+
+def _room(count: int) -> int:
+    return 2 ** max(count - 1, 1).bit_length()
+
+
+@jax.jit
+def _evaluate(
+    model: Model, a: Array, b: Array, weight: Array, scores: Array
+) -> tuple[Evaluation, Levels]:
+    rows = Comparisons(a, b, jnp.zeros_like(weight), weight, num_items=scores.size)
+    point = evaluate(model, rows, scores.astype(weight.dtype))
+    return point, levels_of(model, rows, point.diagonal)
+
+
+def _inverses(
+    users: np.ndarray, size: int, data, point: Evaluation, levels: Levels
+) -> tuple[np.ndarray, np.ndarray]:
+    """(R, log det M) of some users, as `_dense.py` finds them."""
+    counts, item_counts = (np.diff(x)[users] for x in (data.row_offsets, data.item_offsets))
+    rows = ranges(data.row_offsets[users], counts)
+    items = ranges(data.item_offsets[users], item_counts)
+    where = np.repeat(np.arange(users.size), item_counts)
+    place = items - np.repeat(data.item_offsets[users], item_counts)
+
+    def filled(column: Array, padding: float) -> np.ndarray:
+        result = np.full((users.size, size), padding, np.float64)
+        result[where, place] = np.asarray(column)[items]
+        return result
+
+    flat = np.repeat(np.arange(users.size), counts) * size * size
+    flat += data.a[rows].astype(np.int64) * size + data.b[rows]
+    half = np.bincount(flat, np.asarray(point.curvature)[rows], users.size * size * size)
+    half = half.reshape(users.size, size, size)
+    component, share = filled(levels.component, -1), filled(levels.share, 0)
+    added, precision = filled(levels.added, 0), filled(levels.precision, 0)
+    together = component[:, :, None] == component[:, None, :]
+    outer = np.where(together, share[:, :, None], 0)
+    matrix = added[:, :, None] * outer - half - half.transpose(0, 2, 1)
+    diagonal = np.arange(size)
+    matrix[:, diagonal, diagonal] += filled(point.diagonal, 1)
+    scale = 1 / np.sqrt(matrix[:, diagonal, diagonal])
+    scaled = matrix * scale[:, :, None] * scale[:, None, :]
+    whole = np.linalg.inv(scaled) * scale[:, :, None] * scale[:, None, :]
+    is_split = share > 0
+    along = np.divide(1, added + precision, out=np.zeros_like(share), where=is_split)
+    reduced = whole - along[:, :, None] * outer
+    reduced = 0.5 * (reduced + reduced.transpose(0, 2, 1))
+    reduced *= ((component >= 0)[:, :, None]) & ((component >= 0)[:, None, :])
+    instead = np.log(np.where(precision > 0, precision, 1))
+    correction = np.where(is_split, instead - np.log(np.where(is_split, added + precision, 1)), 0)
+    determinant = np.linalg.slogdet(scaled)[1] - 2 * np.sum(np.log(scale), axis=1)
+    return reduced, determinant + np.sum(share * correction, axis=1)

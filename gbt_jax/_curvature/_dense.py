@@ -1,0 +1,63 @@
+"""By a Cholesky factorisation: all entries at hand."""
+
+from typing import final
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+from .._comparisons import Comparisons
+from .._model import Model
+from .._objective import dense_hessian, evaluate
+from ._base import AbstractCurvature, Edges
+from ._levels import Levels, levels_of
+
+
+@final
+class DenseCurvature(AbstractCurvature):
+    """By a Cholesky factorisation: `reduced` is R, the rest of N is in `levels`."""
+
+    reduced: Float[Array, "items items"]
+    log_determinant: Float[Array, ""]  # of M; without a prior, of M on scores of mean zero
+    edges: Edges
+    levels: Levels
+
+    def reduced_solve(self, rhs: Array) -> Array:
+        """A product."""
+        return self.reduced @ rhs
+
+    def reduced_entries(self, a: Array, b: Array) -> Array:
+        """Looked up."""
+        return self.reduced[a, b]
+
+
+@jax.jit
+def dense_curvature(model: Model, comparisons: Comparisons, scores: Array) -> DenseCurvature:
+    """Factorise M at the scores."""
+    point = evaluate(model, comparisons, scores)
+    levels = levels_of(model, comparisons, point.diagonal)
+    # κ u_c u_cᵀ is added to M, at the scale of its component, and taken off the inverse again.
+    size, added = scores.size, levels.added
+    together = levels.component[:, None] == levels.component[None, :]
+    outer = jnp.where(together, levels.share[:, None], 0)
+    matrix = dense_hessian(comparisons, point) + added[:, None] * outer
+    scale = lax.rsqrt(jnp.diagonal(matrix))
+    scaled = matrix * scale[:, None] * scale[None, :]
+    factor = lax.linalg.cholesky(scaled, symmetrize_input=False)
+    inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(size, dtype=scores.dtype))
+    whole = inverse * scale[:, None] * scale[None, :]
+    along = jnp.where(levels.share > 0, 1 / (added + levels.precision), 0)
+    reduced = whole - along[:, None] * outer
+    # Each component has Σ share = 1: a sum over its items weighted so counts it once.
+    instead = jnp.where(levels.precision > 0, jnp.log(levels.precision), 0)
+    correction = jnp.where(levels.share > 0, instead - jnp.log(added + levels.precision), 0)
+    log_determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)) - jnp.log(scale))
+    log_determinant += jnp.sum(levels.share * correction)
+    reduced = 0.5 * (reduced + reduced.T)
+    return DenseCurvature(
+        reduced=reduced,
+        log_determinant=log_determinant,
+        edges=Edges(comparisons.a, comparisons.b, point.curvature),
+        levels=levels,
+    )

@@ -1,0 +1,54 @@
+"""`curvature`: the factorised Hessian of a fit or of many, dense or not by its size."""
+
+from .._fit import RESULTS, Fit
+from .._user_fits import UserFits
+from ._base import AbstractCurvature
+from ._blocks import block_curvature
+from ._dense import dense_curvature
+from ._iterative import iterative_curvature
+
+_DENSE_ITEMS = 4096  # N takes 128 MB
+
+
+def curvature(fit: Fit | UserFits, *, dense: bool | None = None) -> AbstractCurvature:
+    """The factorised Hessian of a fit, to be made once and reused.
+
+    Up to 4,096 items it is a `DenseCurvature` (a matrix of items × items, all entries at hand),
+    beyond an `IterativeCurvature` (every solve is an iteration); `dense` chooses otherwise. Of
+    `UserFits` it is a `BlockCurvature`, a matrix for each user, with items numbered as their
+    scores are; NaN for a user whose fit failed.
+    """
+    if isinstance(fit, UserFits):
+        return block_curvature(fit)
+    refuse_unfinished(fit)
+    is_dense = fit.comparisons.num_items <= _DENSE_ITEMS if dense is None else dense
+    make = dense_curvature if is_dense else iterative_curvature
+    made = make(fit.model, fit.comparisons, fit.scores)
+    if made.levels.is_loose:
+        raise ValueError(
+            "items that are compared with each other have different priors, all of them so weak "
+            "that rounding hides what they say of the common level: give these items one prior_std"
+        )
+    return made
+
+
+def refuse_unfinished(fit: Fit) -> None:
+    """Raise for what is no fit, or one that did not find the optimum."""
+    if not isinstance(fit, Fit):
+        raise TypeError(f"a Fit is needed, not {type(fit).__name__}")
+    if fit.result is not RESULTS.successful:
+        raise ValueError(
+            f"the fit did not find the optimum ({fit.result.name}), so nothing can be said about "
+            "how it responds"
+        )
+
+
+def curvature_of(fit: Fit | UserFits, using: AbstractCurvature | None) -> AbstractCurvature:
+    """The curvature that was made already, if it can be this fit's, or a new one."""
+    if using is None:
+        return curvature(fit)
+    if using.num_items != fit.scores.size:
+        raise ValueError(
+            f"the curvature is one of {using.num_items} items, and the fit has {fit.scores.size}"
+        )
+    return using
