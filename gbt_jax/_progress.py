@@ -7,16 +7,23 @@ from typing import TextIO, final
 
 @final
 class Progress:
-    """Comparisons done, their rate, and the time left, on one line of a terminal."""
+    """How much is done, at what rate, and the time left, on one line of a terminal."""
 
-    def __init__(self, total: int, *, enabled: bool, stream: TextIO | None = None):
+    def __init__(
+        self,
+        total: int,
+        *,
+        enabled: bool,
+        unit: str = "comparisons",
+        stream: TextIO | None = None,
+    ):
         self._stream = sys.stderr if stream is None else stream
         self._enabled = enabled and self._stream.isatty()
-        self._total, self._done = total, 0
+        self._total, self._done, self._unit = total, 0, unit
         self._started = self._shown = time.monotonic()
 
     def advance(self, amount: int) -> None:
-        """Count more comparisons as done, and show it a few times a second."""
+        """Count more as done, and show it a few times a second."""
         self._done += amount
         now = time.monotonic()
         if self._enabled and (now - self._shown > 0.2 or self._done >= self._total):
@@ -35,4 +42,4 @@ class Progress:
         rate = self._done / max(seconds, 1e-9)
         left = (self._total - self._done) / max(rate, 1e-9)
         bar = "█" * round(20 * share) + "░" * (20 - round(20 * share))
-        return f"{share:4.0%} {bar} {self._done:,} comparisons, {rate:,.0f}/s, {left:.0f} s left"
+        return f"{share:4.0%} {bar} {self._done:,} {self._unit}, {rate:,.0f}/s, {left:.0f} s left"

@@ -103,6 +103,14 @@ class UserComparisons:
             f"{self.value.size} comparisons)"
         )
 
+    def part(self, start: int, stop: int) -> "UserComparisons":
+        """The comparisons of the users with these positions in `users`."""
+        items, rows = self.item_offsets[start : stop + 1], self.row_offsets[start : stop + 1]
+        chosen = slice(rows[0], rows[-1])
+        columns = (x[chosen] for x in (self.a, self.b, self.value, self.weight, self.row))
+        labels = self.users[start:stop], self.items[items[0] : items[-1]]
+        return UserComparisons(*labels, items - items[0], rows - rows[0], *columns)
+
     def number_of(self, user: Any) -> int:
         """The position of a user's label in `users`."""
         place = int(np.searchsorted(self.users, user)) if self._comparable(user) else len(self)

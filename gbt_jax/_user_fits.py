@@ -53,6 +53,18 @@ class UserFits(Mapping):
         """The label of the user of each score."""
         return np.repeat(self.users, np.diff(self.comparisons.item_offsets))
 
+    def part(self, start: int, stop: int) -> "UserFits":
+        """The fits of the users with these positions in `users`."""
+        users = slice(start, stop)
+        prior = (self.model.prior_std, self.model.prior_mean)
+        model = Model(self.model.law, *(x if x.ndim == 0 else x[users] for x in prior))
+        part = UserFits(model, self.comparisons.part(start, stop), self.scores.dtype)
+        offsets = self.comparisons.item_offsets
+        part.scores = self.scores[offsets[start] : offsets[stop]]
+        for name in Answer._fields[1:]:
+            setattr(part, name, getattr(self, name)[users])
+        return part
+
     def failures(self) -> dict:
         """How the fits ended that were not successful, by user."""
         failed = np.flatnonzero(self.result_codes != RESULTS.successful.value)

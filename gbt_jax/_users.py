@@ -1,9 +1,7 @@
 """`fit_users`: thousands of users in one call, each with its own optimum and its own result."""
 
-import concurrent.futures
 import functools
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -24,9 +22,8 @@ from ._progress import Progress
 from ._solvers import NewtonCG
 from ._user_comparisons import UserComparisons, bad_rows
 from ._user_fits import Answer, UserFits
+from ._workers import in_threads, num_workers
 from .laws import AbstractRootLaw
-
-_MAX_WORKERS = 8
 
 
 def fit_users(
@@ -79,9 +76,8 @@ def fit_users(
         return sum(chunk.rows.size for chunk in chunks)
 
     # One thread per core: each solves a chunk at a time, so memory is bounded by the chunks.
-    with concurrent.futures.ThreadPoolExecutor(_num_workers(lanes)) as pool:
-        for done in pool.map(_as_here(work), _in_lanes(user_comparisons, lanes)):
-            bar.advance(done)
+    for done in in_threads(work, _in_lanes(user_comparisons, lanes), _num_workers(lanes)):
+        bar.advance(done)
     bar.close()
     return fits
 
@@ -157,22 +153,7 @@ def _in_lanes(data: UserComparisons, lanes: int) -> Iterator[list[_Plan]]:
 
 
 def _num_workers(lanes: int) -> int:
-    if lanes > 1:
-        return 1
-    has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return min(cores, _MAX_WORKERS)
-
-
-def _as_here(function: Callable) -> Callable:
-    """The function for another thread, where contexts of JAX that hold here would not."""
-    x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device  # pyright: ignore
-
-    def there(*arguments):
-        with jax.enable_x64(x64), jax.default_device(device):
-            return function(*arguments)
-
-    return there
+    return 1 if lanes > 1 else num_workers()
 
 
 def _pack(data: UserComparisons, shape: _chunks.Shape, users: np.ndarray) -> _chunks.Chunk:

@@ -41,6 +41,10 @@ class AbstractCurvature(eqx.Module):
     def reduced_entries(self, a: Array, b: Array) -> Array:
         """R at rows a and columns b, one entry each."""
 
+    @abc.abstractmethod
+    def reduced_draws(self, num: int, *, key: Array) -> Array:
+        """Draws from the normal law of mean 0 and covariance R, one per column."""
+
     def solve(self, rhs: ArrayLike) -> Float[Array, " items *columns"]:
         """N @ rhs for a vector or the columns of a matrix."""
         given = jnp.asarray(rhs)
@@ -77,19 +81,7 @@ class AbstractCurvature(eqx.Module):
         levels = self.levels
         width = jnp.sqrt(levels.share * levels.variance)
         common = width[:, None] * levels.common_draws(num, key=level)
-        return self.reduced_solve(self.pulls(num, key=own)) + common
-
-    def pulls(self, num: int, *, key: Array) -> Float[Array, " items num"]:
-        """Draws with mean 0 and covariance M: P^½ z + Bᵀ C^½ z', for M = P + Bᵀ C B.
-
-        Solved with M they have the covariance N: draws need no factorisation but that.
-        """
-        prior, row = jax.random.split(key)
-        a, b, curvature = self.edges
-        precision, dtype = self.levels.precision, curvature.dtype
-        of_items = jax.random.normal(prior, (self.num_items, num), dtype)
-        of_rows = jnp.sqrt(curvature)[:, None] * jax.random.normal(row, (a.size, num), dtype)
-        return (jnp.sqrt(precision)[:, None] * of_items).at[a].add(of_rows).at[b].add(-of_rows)
+        return self.reduced_draws(num, key=own) + common
 
     def _pairs(self, a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
         ends = (as_indices(name, x, self.num_items) for name, x in (("a", a), ("b", b)))

@@ -48,6 +48,27 @@ class BlockCurvature(AbstractCurvature):
             solved[items] = (blocks @ columns)[at]
         return jnp.asarray(solved)
 
+    def reduced_draws(self, num: int, *, key: Array) -> Array:
+        """As in `_dense.py`, for each user."""
+        seed = np.asarray(jax.random.bits(key, (4,), "uint32"))
+        generator, levels = np.random.default_rng(seed), self.levels
+        component, share = np.asarray(levels.component), np.asarray(levels.share / levels.held)
+        drawn = np.empty((self.num_items, num), share.dtype)
+        for which, blocks in enumerate(self.blocks):
+            items = np.flatnonzero(self.stack == which)
+            at = self.number[items], self.place[items]
+            owner, along = np.full(blocks.shape[:2], -1), np.zeros(blocks.shape[:2], share.dtype)
+            owner[at], along[at] = component[items], share[items]
+            together = (owner[:, :, None] == owner[:, None, :]) & (owner >= 0)[:, :, None]
+            filled = blocks + np.where(together, along[:, :, None], 0)
+            filled += (owner < 0)[:, :, None] * np.eye(owner.shape[1], dtype=share.dtype)
+            is_known = ~np.isnan(filled).any(axis=(1, 2))
+            factor = np.full_like(filled, np.nan)
+            factor[is_known] = np.linalg.cholesky(filled[is_known])
+            normal = generator.standard_normal((*owner.shape, num), share.dtype)
+            drawn[items] = (factor @ normal)[at]
+        return levels.removed(jnp.asarray(drawn))
+
     def reduced_entries(self, a: Array, b: Array) -> Array:
         """Looked up; zero between users."""
         first, second = np.asarray(a), np.asarray(b)
@@ -167,12 +188,11 @@ def _inverses(
     scale = 1 / np.sqrt(matrix[:, diagonal, diagonal])
     scaled = matrix * scale[:, :, None] * scale[:, None, :]
     whole = np.linalg.inv(scaled) * scale[:, :, None] * scale[:, None, :]
-    is_split = share > 0
-    along = np.divide(1, added + precision, out=np.zeros_like(share), where=is_split)
-    reduced = whole - along[:, :, None] * outer
+    held = filled(levels.held, 1)
+    reduced = whole - outer / held[:, :, None]
     reduced = 0.5 * (reduced + reduced.transpose(0, 2, 1))
     reduced *= ((component >= 0)[:, :, None]) & ((component >= 0)[:, None, :])
     instead = np.log(np.where(precision > 0, precision, 1))
-    correction = np.where(is_split, instead - np.log(np.where(is_split, added + precision, 1)), 0)
+    correction = np.where(share > 0, instead - np.log(held), 0)
     determinant = np.linalg.slogdet(scaled)[1] - 2 * np.sum(np.log(scale), axis=1)
     return reduced, determinant + np.sum(share * correction, axis=1)

@@ -31,6 +31,15 @@ class DenseCurvature(AbstractCurvature):
         """Looked up."""
         return self.reduced[a, b]
 
+    def reduced_draws(self, num: int, *, key: Array) -> Array:
+        """With the Cholesky factor of R + Σ_c u_c u_cᵀ/(p_c + κ_c), less the part along u_c."""
+        levels = self.levels
+        together = levels.component[:, None] == levels.component[None, :]
+        filled = self.reduced + jnp.where(together, (levels.share / levels.held)[:, None], 0)
+        factor = lax.linalg.cholesky(filled, symmetrize_input=False)
+        normal = jax.random.normal(key, (self.num_items, num), self.reduced.dtype)
+        return levels.removed(factor @ normal)
+
 
 @jax.jit
 def dense_curvature(model: Model, comparisons: Comparisons, scores: Array) -> DenseCurvature:
@@ -47,11 +56,10 @@ def dense_curvature(model: Model, comparisons: Comparisons, scores: Array) -> De
     factor = lax.linalg.cholesky(scaled, symmetrize_input=False)
     inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(size, dtype=scores.dtype))
     whole = inverse * scale[:, None] * scale[None, :]
-    along = jnp.where(levels.share > 0, 1 / (added + levels.precision), 0)
-    reduced = whole - along[:, None] * outer
+    reduced = whole - outer / levels.held[:, None]
     # Each component has Σ share = 1: a sum over its items weighted so counts it once.
     instead = jnp.where(levels.precision > 0, jnp.log(levels.precision), 0)
-    correction = jnp.where(levels.share > 0, instead - jnp.log(added + levels.precision), 0)
+    correction = jnp.where(levels.share > 0, instead - jnp.log(levels.held), 0)
     log_determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)) - jnp.log(scale))
     log_determinant += jnp.sum(levels.share * correction)
     reduced = 0.5 * (reduced + reduced.T)

@@ -60,6 +60,19 @@ class IterativeCurvature(AbstractCurvature):
             found[wanted] = solved[np.asarray(a)[wanted], place[wanted] - start]
         return jnp.asarray(found)
 
+    def reduced_draws(self, num: int, *, key: Array) -> Array:
+        """Draws with the covariance M, solved with M: no factorisation is needed."""
+        return self.reduced_solve(self._pulls(num, key=key))
+
+    def _pulls(self, num: int, *, key: Array) -> Array:
+        """Draws with mean 0 and covariance M: P^½ z + Bᵀ C^½ z', for M = P + Bᵀ C B."""
+        prior, row = jax.random.split(key)
+        a, b, curvature = self.edges
+        precision, dtype = self.levels.precision, curvature.dtype
+        of_items = jax.random.normal(prior, (self.num_items, num), dtype)
+        of_rows = jnp.sqrt(curvature)[:, None] * jax.random.normal(row, (a.size, num), dtype)
+        return (jnp.sqrt(precision)[:, None] * of_items).at[a].add(of_rows).at[b].add(-of_rows)
+
     def estimated_diagonal(self, num: int = 100, *, key: Array) -> Estimate:
         """n_aa for each item from `num` solves instead of one per item.
 
@@ -68,12 +81,11 @@ class IterativeCurvature(AbstractCurvature):
         mean square, to a relative standard error of √(2/num).
         """
         own, level = jax.random.split(key)
-        levels = self.levels
         # The level of a component is drawn with the precision p + κ of the matrix that is solved
         # with, and put right afterwards: a weak prior would drown the rest.
-        held = jnp.where(levels.share > 0, levels.added + levels.precision, 1)
+        levels, held = self.levels, self.levels.held
         width = jnp.sqrt(levels.share)[:, None] * levels.common_draws(num, key=level)
-        pulls = self.pulls(num, key=own)
+        pulls = self._pulls(num, key=own)
         x = self.reduced_solve(pulls) + lax.rsqrt(held)[:, None] * width
         image = levels.removed(pulls) + jnp.sqrt(held)[:, None] * width
         diagonal = self.hessian_diagonal + levels.added * levels.share
@@ -160,10 +172,8 @@ def _held_product(of: IterativeCurvature, v: Array) -> Array:
 def _known_log_determinant(of: IterativeCurvature) -> Array:
     """What is known of log det M: the diagonal, and the levels put right as in `_dense.py`."""
     levels = of.levels
-    held = levels.added + levels.precision
-    is_split = levels.share > 0
     instead = jnp.log(jnp.where(levels.precision > 0, levels.precision, 1))
-    correction = jnp.where(is_split, instead - jnp.log(jnp.where(is_split, held, 1)), 0)
+    correction = jnp.where(levels.share > 0, instead - jnp.log(levels.held), 0)
     scales = jnp.log(of.hessian_diagonal + levels.added * levels.share)
     return jnp.sum(scales) + jnp.sum(levels.share * correction)
 

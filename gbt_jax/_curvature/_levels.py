@@ -60,6 +60,11 @@ class Levels(eqx.Module):
 
         return column(a) - column(b)
 
+    @property
+    def held(self) -> Array:
+        """p_c + κ_c of each item: N along u_c is 1/(p_c + κ_c) where κ_c u_c u_cᵀ is added to M."""
+        return jnp.where(self.share > 0, self.added + self.precision, 1)
+
     def common_draws(self, num: int, *, key: Array) -> Array:
         """Standard normal draws, one per column, the same for all items of a component."""
         shape = (self.component.size, num)

@@ -1,0 +1,174 @@
+"""Uncertainty that does not take the law's word for the spread of comparisons.
+
+- `robust_covariance`, the sandwich N S N: S is the covariance of the gradient of the data as the
+  residuals show it, Σ w (r − Φ'(t))² x xᵀ with x = e_a − e_b, where N has the law's variance.
+  Comparisons of one group (a judge's) may depend on each other: then S = Σ_g s_g s_gᵀ with
+  s_g = Σ_{rows of g} w (r − Φ'(t)) x.
+- `bootstrap`: everything refitted with random weights, many times. Weights are exponential
+  (the Bayesian bootstrap: every comparison keeps some weight, so an optimum exists whenever the
+  data have one) or the counts of draws with replacement.
+
+Both hold the prior fixed: they say how the scores would vary with other data, shrunk as they are.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, PRNGKeyArray
+
+from . import _graph
+from ._arrays import whole_number
+from ._comparisons import Comparisons
+from ._curvature import AbstractCurvature, curvature_of, refuse_unfinished
+from ._fit import MAX_STEPS, RESULTS, Fit, result_codes
+from ._model import Model
+from ._optimum import solve
+from ._partition import ONE
+from ._progress import Progress
+from ._solvers import NewtonCG
+from ._workers import in_threads, num_workers
+
+Weights = Literal["exponential", "multinomial"]
+_AT_ONCE = 16  # resamples between two looks at the progress bar
+_PRECISION = 1e-6  # of a resample's scores, far below how much they vary
+
+
+def robust_covariance(
+    fit: Fit,
+    *,
+    groups: Sequence | np.ndarray | None = None,
+    using: AbstractCurvature | None = None,
+) -> Float[Array, "items items"]:
+    """The sandwich covariance N S N of the scores.
+
+    **Arguments:**
+
+    - `groups`: one label per comparison; those of one label may depend on each other. S is then
+      multiplied by G/(G − 1) for G groups, without which few groups look too sure. Of single
+      comparisons weight n is n independent repeats.
+    - `using`: the fit's `curvature`, if it has been made already.
+    """
+    made = curvature_of(fit, using)
+    rows = fit.comparisons
+    residual = rows.value - fit.model.law.mean(fit.scores[rows.a] - fit.scores[rows.b])
+    if groups is None:
+        member, count = np.arange(len(rows)), len(rows)
+        pull = jnp.sqrt(rows.weight) * residual
+        factor = 1.0
+    else:
+        member, count = _members(groups, len(rows))
+        pull = rows.weight * residual
+        factor = count / max(count - 1, 1)
+        if count < 2:
+            raise ValueError("groups must have at least two labels: their spread is what counts")
+    return factor * _sandwich(made, rows, pull, member, count)
+
+
+def _sandwich(
+    made: AbstractCurvature, rows: Comparisons, pull: Array, member: np.ndarray, count: int
+) -> Array:
+    """Σ_g N s_g s_gᵀ N, some groups at a time."""
+    total = jnp.zeros((rows.num_items,) * 2, pull.dtype)
+    order, width = np.argsort(member, kind="stable"), 1024
+    starts = np.searchsorted(member[order], np.arange(0, count, width))
+    for first, chosen in zip(range(0, count, width), np.split(order, starts[1:]), strict=False):
+        columns = jnp.zeros((rows.num_items, width), pull.dtype)
+        group = member[chosen] - first
+        columns = columns.at[rows.a[chosen], group].add(pull[chosen])
+        solved = made.solve(columns.at[rows.b[chosen], group].add(-pull[chosen]))
+        total = total + solved @ solved.T
+    return total
+
+
+def bootstrap(
+    fit: Fit,
+    num: int,
+    *,
+    key: PRNGKeyArray,
+    groups: Sequence | np.ndarray | None = None,
+    weights: Weights = "exponential",
+    progress: bool = False,
+) -> Float[Array, "num items"]:
+    """Scores of `num` refits, each with random weights on top of those of the comparisons.
+
+    **Arguments:**
+
+    - `groups`: one label per comparison; those of one label get one weight.
+    - `weights`: `"exponential"`, or `"multinomial"` for draws with replacement, which may leave
+      comparisons out: a refit without an optimum is NaN.
+    - `progress`: show a progress bar on a terminal.
+    """
+    refuse_unfinished(fit)
+    num = whole_number("num", num, at_least=1)
+    if weights not in get_args(Weights):
+        raise ValueError(f"weights must be one of {', '.join(get_args(Weights))}, not {weights!r}")
+    rows = fit.comparisons
+    everyone = np.arange(len(rows)), len(rows)
+    member, count = everyone if groups is None else _members(groups, len(rows))
+    keys = jax.random.split(key, num)
+    pieces = [keys[start : start + _AT_ONCE] for start in range(0, num, _AT_ONCE)]
+    bar = Progress(num, enabled=progress, unit="resamples")
+    is_held = _graph.is_held(fit.model.prior_std, rows.weight)
+
+    def work(keys: Array) -> Array:
+        data = fit.model, rows, fit.scores, jnp.asarray(member)
+        return _resampled(*data, keys, count=count, weights=weights, is_held=is_held)
+
+    found = []
+    for scores in in_threads(work, pieces, num_workers()):
+        found.append(scores)
+        bar.advance(scores.shape[0])
+    bar.close()
+    return jnp.concatenate(found)
+
+
+def _members(groups: Sequence | np.ndarray, size: int) -> tuple[np.ndarray, int]:
+    """(the number of each row's label, how many labels)."""
+    labels, member = np.unique(np.asarray(groups), return_inverse=True)
+    if member.shape != (size,):
+        raise ValueError(f"groups must have one label per comparison ({size})")
+    return member, labels.size
+
+
+@functools.partial(jax.jit, static_argnames=("count", "weights", "is_held"))
+def _resampled(
+    model: Model,
+    rows: Comparisons,
+    scores: Array,
+    member: Array,
+    keys: Array,
+    *,
+    count: int,
+    weights: Weights,
+    is_held: bool,
+) -> Array:
+    """One refit after the other: on a CPU side by side they would wait for memory."""
+
+    def one(key: Array) -> Array:
+        if weights == "exponential":
+            drawn = jax.random.exponential(key, (count,), scores.dtype)
+        else:
+            chosen = jax.random.randint(key, (count,), 0, count)
+            drawn = jnp.zeros(count, scores.dtype).at[chosen].add(1)
+        changed = Comparisons(
+            rows.a,
+            rows.b,
+            rows.value,
+            rows.weight * drawn[member],
+            num_items=rows.num_items,
+            is_merged=rows.is_merged,
+        )
+        tolerances = jnp.asarray([_PRECISION, 0], scores.dtype)
+        found = solve(model, changed, scores, tolerances, solver=NewtonCG(), max_steps=MAX_STEPS)
+        is_found, x = result_codes(found) == RESULTS.successful.value, found.x
+        if not is_held:  # as `fit` does it: levels, and optima that do not exist
+            x, runaway = _graph.released(model, changed, x, ONE)
+            is_found &= ~runaway
+        return jnp.where(is_found, x, jnp.nan)
+
+    return jax.lax.map(one, keys)
