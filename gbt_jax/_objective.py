@@ -136,6 +136,12 @@ def hessian_product(
     return precision * direction + (first - second)
 
 
+@jax.jit
+def row_curvatures(model: Model, comparisons: Comparisons, scores: Array) -> Array:
+    """w Φ''(t) of every comparison."""
+    return comparisons.weight * model.law.variance(_differences(comparisons, scores))
+
+
 def dense_hessian(comparisons: Comparisons, point: Evaluation) -> Array:
     """∇²L as a matrix, at an evaluated point."""
     size = comparisons.num_items

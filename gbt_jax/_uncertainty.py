@@ -19,7 +19,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
 from ._arrays import as_indices, whole_number
-from ._curvature import AbstractCurvature, curvature, curvature_of
+from ._curvature import AbstractCurvature, curvature, curvature_of, variances
 from ._fit import Fit
 from ._user_fits import UserFits
 
@@ -47,7 +47,7 @@ def std(fit: Fit | UserFits, *, using: AbstractCurvature | None = None) -> Float
     Exact, also for graphs too large for a matrix, where it takes a solve for each item; there
     `curvature(fit).estimated_diagonal` is an estimate from a hundred.
     """
-    return jnp.sqrt(curvature_of(fit, using).diagonal())
+    return jnp.sqrt(variances(fit, using))
 
 
 def covariance(fit: Fit, *, using: AbstractCurvature | None = None) -> Float[Array, "items items"]:

@@ -169,9 +169,7 @@ def _checked_top(fit: Fit, top: int) -> int:
     return size
 
 
-def _change_of_top(
-    fit: Fit, made: AbstractCurvature, top: int, by: Means, limit: int
-) -> FlipSet:
+def _change_of_top(fit: Fit, made: AbstractCurvature, top: int, by: Means, limit: int) -> FlipSet:
     """The best of the swaps across the edge of the top."""
     order = np.argsort(-np.asarray(fit.scores), kind="stable")
     members = set(order[:top].tolist())
@@ -259,9 +257,7 @@ class _Search(NamedTuple):
         return FlipSet(np.sort(rows), is_found, self.by, self.aim, total, self.limit, found)
 
 
-def _effects(
-    now: Fit, made: AbstractCurvature, by: Means, above: int, below: int
-) -> np.ndarray:
+def _effects(now: Fit, made: AbstractCurvature, by: Means, above: int, below: int) -> np.ndarray:
     """To first order, what each row does to θ_above − θ_below when it is removed or reversed."""
     rows, model = now.comparisons, now.model
     ends = jnp.zeros_like(now.scores).at[above].set(1).at[below].set(-1)

@@ -246,3 +246,15 @@ def test_draws_and_estimates(std):
     log_determinant = iterative.estimated_log_determinant(60, key=jax.random.key(2))
     error = log_determinant.value - dense.log_determinant
     assert abs(error) < 4 * log_determinant.error < 10
+
+
+@pytest.mark.parametrize(("size", "num_rows"), [(400, 500), (400, 1500), (300, 20_000)])
+def test_variances_by_elimination(size, num_rows):
+    """Trees and isolated items, a sparse graph with a core, and one that is all core."""
+    rng = np.random.default_rng(num_rows)
+    weight = np.exp(rng.normal(size=num_rows)) * (rng.random(num_rows) < 0.95)
+    rows = random_comparisons(size, num_rows, weight=weight)
+    model = gbt.Model(laws.Uniform(), np.exp(rng.normal(size=size)))
+    fit = gbt.fit(model, rows)
+    expected = jnp.sqrt(gbt.curvature(fit).diagonal())
+    np.testing.assert_allclose(gbt.std(fit), expected, rtol=1e-12)

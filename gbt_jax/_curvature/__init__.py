@@ -11,3 +11,4 @@ from ._iterative import IterativeCurvature as IterativeCurvature
 from ._make import curvature as curvature
 from ._make import curvature_of as curvature_of
 from ._make import refuse_unfinished as refuse_unfinished
+from ._make import variances as variances

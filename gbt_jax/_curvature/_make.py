@@ -1,13 +1,23 @@
 """`curvature`: the factorised Hessian of a fit or of many, dense or not by its size."""
 
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from .. import _graph
 from .._fit import RESULTS, Fit
+from .._objective import row_curvatures
 from .._user_fits import UserFits
 from ._base import AbstractCurvature
 from ._blocks import block_curvature
 from ._dense import dense_curvature
+from ._elimination import inverse_diagonal
 from ._iterative import iterative_curvature
 
 _DENSE_ITEMS = 4096  # N takes 128 MB
+_SMALL = 256  # items, up to which a factorisation takes no time
+_MOST_ELIMINATED = 8192  # items, from which on a matrix of what is left may be too large
 
 
 def curvature(fit: Fit | UserFits, *, dense: bool | None = None) -> AbstractCurvature:
@@ -30,6 +40,23 @@ def curvature(fit: Fit | UserFits, *, dense: bool | None = None) -> AbstractCurv
             "that rounding hides what they say of the common level: give these items one prior_std"
         )
     return made
+
+
+def variances(
+    fit: Fit | UserFits, using: AbstractCurvature | None = None
+) -> Float[Array, " items"]:
+    """n_aa for each item, as `AbstractCurvature.diagonal` has it, without the rest of N."""
+    if using is not None or isinstance(fit, UserFits):
+        return curvature_of(fit, using).diagonal()
+    refuse_unfinished(fit)
+    rows, size = fit.comparisons, fit.comparisons.num_items
+    is_held = _graph.is_held(fit.model.prior_std, rows.weight)
+    if not (is_held and _SMALL < size <= _MOST_ELIMINATED):
+        return curvature(fit).diagonal()
+    _, precision = fit.model.prior(size, fit.scores.dtype)
+    columns = rows.a, rows.b, row_curvatures(fit.model, rows, fit.scores), precision
+    found = inverse_diagonal(*(np.asarray(x) for x in columns))
+    return jnp.asarray(found, fit.scores.dtype)
 
 
 def refuse_unfinished(fit: Fit) -> None:

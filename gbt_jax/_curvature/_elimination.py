@@ -1,0 +1,118 @@
+"""The diagonal of N without the rest of it: items of few comparisons are eliminated first.
+
+Given its neighbours S, the score of an item is normal with mean Σ α_j θ_j, α_j = e_j/d, and
+variance 1/d, where e_j are the entries −M of its comparisons, p its prior precision and
+d = p + Σ e_j. Leaving it out joins its neighbours, and hands its prior on to them:
+
+    e_jk ← e_jk + e_j e_k/d,    p_j ← p_j + p e_j/d,
+
+sums of positive numbers that lose no digit. Items that are not neighbours of each other go
+together. What remains, where everybody is compared with many, is inverted as a matrix, and the way
+back gives the rest: N_iS = α N_SS and N_ii = 1/d + α N_SS α, where all entries of N_SS are known
+for they were joined.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+
+_MOST_NEIGHBOURS = 16  # of an item that is eliminated
+_LEAST_SHARE = 0.01  # of the items left, below which another round does not pay
+
+
+class _Round(NamedTuple):
+    """Items eliminated together, with their neighbours, filled up to the same number."""
+
+    items: np.ndarray
+    variance: np.ndarray  # 1/d
+    neighbours: np.ndarray
+    share: np.ndarray  # α, 0 where filled up
+
+
+def inverse_diagonal(
+    a: np.ndarray, b: np.ndarray, curvature: np.ndarray, precision: np.ndarray
+) -> np.ndarray:
+    """The diagonal of (diag(p) + Bᵀ diag(c) B)⁻¹, for a matrix of a few thousand items."""
+    size = precision.size
+    ends = np.concatenate([a, b]), np.concatenate([b, a])
+    joined = scipy.sparse.coo_matrix((np.tile(curvature, 2), ends), (size, size)).tocsr()
+    joined.eliminate_zeros()
+    rounds, items, precision = [], np.arange(size), precision.astype(float)
+    while True:
+        chosen = _independent(joined)
+        if np.count_nonzero(chosen) <= _LEAST_SHARE * items.size:
+            break
+        one, joined, precision = _eliminated(joined, precision, items, chosen)
+        rounds.append(one)
+        items = items[~chosen]
+    matrix = -joined.toarray()
+    matrix[np.diag_indices(items.size)] = precision + np.asarray(joined.sum(axis=1)).ravel()
+    if not rounds:
+        return _dense_diagonal(matrix)
+    inverse = np.zeros((size, size))  # of which only the entries that are needed are touched
+    inverse[np.ix_(items, items)] = _dense_inverse(matrix)
+    for one in reversed(rounds):
+        _put_back(inverse, one)
+    return inverse.diagonal().copy()
+
+
+def _independent(joined: scipy.sparse.csr_matrix) -> np.ndarray:
+    """Items of few neighbours, no two of them neighbours: those before all their neighbours."""
+    degree = np.diff(joined.indptr)
+    order = degree + np.random.default_rng(degree.size).random(degree.size)
+    order = np.where(degree <= _MOST_NEIGHBOURS, order, np.inf)
+    first = np.full(degree.size, np.inf)
+    owner = np.repeat(np.arange(degree.size), degree)
+    np.minimum.at(first, owner, order[joined.indices])
+    return np.isfinite(order) & (order < first)
+
+
+def _eliminated(
+    joined: scipy.sparse.csr_matrix, precision: np.ndarray, items: np.ndarray, chosen: np.ndarray
+) -> tuple[_Round, scipy.sparse.csr_matrix, np.ndarray]:
+    """(the round, what joins the items that are left, their prior precisions)."""
+    rows = joined[chosen]
+    total = precision[chosen] + np.asarray(rows.sum(axis=1)).ravel()
+    variance = 1 / total
+    outward = rows[:, ~chosen]
+    share = scipy.sparse.diags(variance) @ outward
+    among = (joined[~chosen][:, ~chosen] + outward.T @ share).tocsr()
+    among.setdiag(0)
+    among.eliminate_zeros()
+    handed_on = precision[~chosen] + share.T @ precision[chosen]
+    counts = np.diff(outward.indptr)
+    width = int(counts.max(initial=0))
+    place = np.arange(outward.nnz) - np.repeat(outward.indptr[:-1], counts)
+    owner = np.repeat(np.arange(counts.size), counts)
+    neighbours, shares = np.zeros((counts.size, width), int), np.zeros((counts.size, width))
+    neighbours[owner, place] = items[~chosen][outward.indices]
+    shares[owner, place] = variance[owner] * outward.data
+    return _Round(items[chosen], variance, neighbours, shares), among, handed_on
+
+
+def _put_back(inverse: np.ndarray, one: _Round) -> None:
+    """Entries of N of eliminated items: with their neighbours, and their own."""
+    inner = inverse[one.neighbours[:, :, None], one.neighbours[:, None, :]]
+    across = np.einsum("ij,ijk->ik", one.share, inner)
+    own = one.variance + np.sum(one.share * across, axis=1)
+    # Where neighbours were filled up, with item 0, nothing is put.
+    row, column = np.nonzero(one.share)
+    i, j = one.items[row], one.neighbours[row, column]
+    inverse[i, j] = inverse[j, i] = across[row, column]
+    inverse[one.items, one.items] = own
+
+
+def _dense_inverse(matrix: np.ndarray) -> np.ndarray:
+    factor, _ = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)
+    lower, _ = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+    lower = np.tril(lower)
+    return lower + np.tril(lower, -1).T
+
+
+def _dense_diagonal(matrix: np.ndarray) -> np.ndarray:
+    """Squared lengths of the columns of the inverse Cholesky factor."""
+    factor, _ = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)
+    inverse, _ = scipy.linalg.lapack.dtrtri(factor, lower=1, overwrite_c=1)
+    return np.einsum("ij,ij->j", np.tril(inverse), np.tril(inverse))
