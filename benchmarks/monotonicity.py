@@ -28,7 +28,7 @@ LAWS = {
     "KNary(5)": laws.KNary(5),
     "Davidson(1)": laws.Davidson(1.0),
     "Binomial(4)": laws.Binomial(4),
-    "Finite": laws.Finite([-2.0, -0.5, 0, 0.5, 2.0], [0.1, 0.2, 0.4, 0.2, 0.1]),
+    "Finite": laws.Finite(np.array([-2.0, -0.5, 0, 0.5, 2.0]), np.array([1.0, 2, 4, 2, 1])),
     "Uniform": laws.Uniform(),
     "Beta(0.3)": laws.Beta(0.3),
     "Beta(4)": laws.Beta(4.0),

@@ -62,6 +62,14 @@ def as_indices(name: str, indices: ArrayLike | None, size: int) -> np.ndarray:
     return array
 
 
+def group_numbers(groups: object, size: int) -> tuple[np.ndarray, int]:
+    """(the number of each row's label, labels ascending; how many labels) of so many rows."""
+    labels, member = np.unique(np.asarray(groups), return_inverse=True)
+    if member.shape != (size,):
+        raise ValueError(f"groups must have one label per comparison ({size})")
+    return member, labels.size
+
+
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """start, start+1, … of each length, one after the other."""
     ends = np.cumsum(lengths)

@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike, Float
 
-from ._arrays import as_indices, whole_number
+from ._arrays import as_indices, group_numbers, whole_number
 from ._comparisons import Comparisons
 from ._curvature import AbstractCurvature, DenseCurvature, curvature_of
 from ._fit import Fit
@@ -120,11 +120,9 @@ def influence(
 
 def _members(groups: Sequence | np.ndarray, size: int) -> list[np.ndarray]:
     """The rows of each label, labels ascending."""
-    labels, member = np.unique(np.asarray(groups), return_inverse=True)
-    if member.shape != (size,):
-        raise ValueError(f"groups must have one label per comparison ({size})")
+    member, count = group_numbers(groups, size)
     ends = np.cumsum(np.bincount(member))[:-1]
-    return np.split(np.argsort(member, kind="stable"), ends)[: labels.size]
+    return np.split(np.argsort(member, kind="stable"), ends)[:count]
 
 
 def _of_sets(
@@ -142,7 +140,7 @@ def _of_sets(
             change = _group_change(old, made, rows)
             if isinstance(made, DenseCurvature):
                 change = _refined(old, made, rows[None, :], change[:, None])[:, 0]
-        columns.append(change[:, None])
+        columns.append(jnp.asarray(change)[:, None])
     return jnp.concatenate(columns, axis=1)
 
 

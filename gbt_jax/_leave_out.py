@@ -34,7 +34,6 @@ from ._objective import row_curvatures
 
 _MOVING_ROWS = 32  # on the largest Tournesol problem: errors below 1%; with 16 below 6%
 _MOST_ROUNDS = 60
-_SETTLED = 1e-5  # of the last step, relative to λ: Newton's method is far closer then
 _BLOCK = 128  # columns at a time; their matrix of rows × columns stays small
 
 
@@ -184,7 +183,9 @@ def _step(small: _Small, point: _Point) -> Array:
 
 def _is_settled(point: _Point, step: Array) -> Array:
     largest = jnp.max(jnp.abs(point.weights), axis=-1)
-    return jnp.max(jnp.abs(step), axis=-1) <= _SETTLED * largest
+    # Of the last step √ε is enough: it squares the error.
+    precise = float(jnp.finfo(step.dtype).eps) ** 0.5 * largest
+    return jnp.max(jnp.abs(step), axis=-1) <= precise
 
 
 def _choose(accepted: Array, yes: Array, no: Array) -> Array:

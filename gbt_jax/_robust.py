@@ -22,7 +22,7 @@ from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from . import _graph
-from ._arrays import whole_number
+from ._arrays import group_numbers, whole_number
 from ._comparisons import Comparisons
 from ._curvature import AbstractCurvature, curvature_of, refuse_unfinished
 from ._fit import MAX_STEPS, RESULTS, Fit, result_codes
@@ -61,7 +61,7 @@ def robust_covariance(
         pull = jnp.sqrt(rows.weight) * residual
         factor = 1.0
     else:
-        member, count = _members(groups, len(rows))
+        member, count = group_numbers(groups, len(rows))
         pull = rows.weight * residual
         factor = count / max(count - 1, 1)
         if count < 2:
@@ -109,7 +109,7 @@ def bootstrap(
         raise ValueError(f"weights must be one of {', '.join(get_args(Weights))}, not {weights!r}")
     rows = fit.comparisons
     everyone = np.arange(len(rows)), len(rows)
-    member, count = everyone if groups is None else _members(groups, len(rows))
+    member, count = everyone if groups is None else group_numbers(groups, len(rows))
     keys = jax.random.split(key, num)
     pieces = [keys[start : start + _AT_ONCE] for start in range(0, num, _AT_ONCE)]
     bar = Progress(num, enabled=progress, unit="resamples")
@@ -125,14 +125,6 @@ def bootstrap(
         bar.advance(scores.shape[0])
     bar.close()
     return jnp.concatenate(found)
-
-
-def _members(groups: Sequence | np.ndarray, size: int) -> tuple[np.ndarray, int]:
-    """(the number of each row's label, how many labels)."""
-    labels, member = np.unique(np.asarray(groups), return_inverse=True)
-    if member.shape != (size,):
-        raise ValueError(f"groups must have one label per comparison ({size})")
-    return member, labels.size
 
 
 @functools.partial(jax.jit, static_argnames=("count", "weights", "is_held"))

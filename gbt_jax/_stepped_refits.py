@@ -40,10 +40,17 @@ def _single(old: Fit, row: int, value: float) -> float:
 
 def _as_user(fit: Fit) -> UserComparisons:
     rows = fit.comparisons
-    columns = (np.asarray(x) for x in (rows.a, rows.b, rows.value, rows.weight))
-    ends = np.array([0, rows.num_items]), np.array([0, len(rows)])
-    items, numbers = np.arange(rows.num_items), np.arange(len(rows))
-    return UserComparisons(np.zeros(1, int), items, *ends, *columns, numbers)
+    return UserComparisons(
+        users=np.zeros(1, int),
+        items=np.arange(rows.num_items),
+        item_offsets=np.array([0, rows.num_items]),
+        row_offsets=np.array([0, len(rows)]),
+        a=np.asarray(rows.a),
+        b=np.asarray(rows.b),
+        value=np.asarray(rows.value),
+        weight=np.asarray(rows.weight),
+        row=np.arange(len(rows)),
+    )
 
 
 def _batched(

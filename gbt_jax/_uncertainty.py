@@ -82,7 +82,8 @@ def intervals(
 ) -> Intervals:
     """Equal-tailed intervals of the scores: θ*_a ± z √n_aa."""
     half = normal_quantile(level) * std(fit, using=using)
-    return Intervals(fit.scores - half, fit.scores + half)
+    scores = jnp.asarray(fit.scores)
+    return Intervals(scores - half, scores + half)
 
 
 def normal_quantile(level: float) -> float:

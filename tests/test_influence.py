@@ -58,6 +58,51 @@ def test_close_to_refits(fit):
     assert np.linalg.norm(together - refitted) < 0.1 * np.linalg.norm(refitted)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("law", [laws.Uniform(), laws.Binary(), laws.Skellam(1.0)])
+def test_large_changes_are_followed(law):
+    """Few comparisons and a weak prior: one Newton step is far off, the law itself is not."""
+    rows = random_comparisons(60, 120, seed=4)
+    values = {"Uniform": rows.value, "Binary": np.sign(rows.value)}
+    rows = rows.with_values(values.get(type(law).__name__, np.round(4 * np.asarray(rows.value))))
+    sparse = gbt.fit(gbt.Model(law, 7.0), rows)
+    step = np.asarray(gbt.influence(sparse, refined=0))
+    top = np.argsort(-np.linalg.norm(step, axis=0))[:12]
+    exact = np.asarray(gbt.influence(sparse, comparisons=top, exact=True))
+    size = np.linalg.norm(exact, axis=0)
+    found = np.asarray(gbt.influence(sparse))[:, top]
+    assert np.all(np.linalg.norm(found - exact, axis=0) < 0.05 * size)
+    assert np.any(np.linalg.norm(step[:, top] - exact, axis=0) > 0.1 * size)
+    # The columns that are refined are the largest, and no others.
+    some = np.asarray(gbt.influence(sparse, refined=3))
+    np.testing.assert_array_equal(some[:, top[3:]], step[:, top[3:]])
+    np.testing.assert_allclose(some[:, top[:3]], found[:, :3], rtol=1e-6, atol=1e-8)
+    judge = np.arange(120) % 40
+    groups = np.asarray(gbt.influence(sparse, groups=judge))[:, :5]
+    refitted = np.asarray(gbt.influence(sparse, groups=judge, exact=True))[:, :5]
+    size = np.linalg.norm(refitted, axis=0)
+    assert np.all(np.linalg.norm(groups - refitted, axis=0) < 0.05 * size)
+
+
+def test_a_large_group_is_refitted():
+    rows = random_comparisons(20, 1300)
+    fit = gbt.fit(MODEL, rows)
+    judge = np.arange(1300) < 600
+    found = gbt.influence(fit, groups=judge)[:, 1]
+    left = gbt.fit(MODEL, rows.with_weights(~judge))
+    np.testing.assert_allclose(found, left.scores - fit.scores, atol=1e-10)
+
+
+def test_what_is_not_found_is_refitted(fit, monkeypatch):
+    """Where the small problem does not settle the answer is that of a refit."""
+    monkeypatch.setattr(gbt._leave_out, "_MOST_ROUNDS", 0)
+    gbt._leave_out._solve.clear_cache()
+    found = gbt.influence(fit, comparisons=[4, 5])
+    gbt._leave_out._solve.clear_cache()
+    exact = gbt.influence(fit, comparisons=[4, 5], exact=True)
+    np.testing.assert_allclose(found, exact, atol=1e-12)
+
+
 def test_what_if(fit):
     gone = gbt.what_if(fit, removed=[3, 8])
     kept = np.setdiff1d(np.arange(300), [3, 8])
@@ -166,6 +211,8 @@ def test_merged_and_single_precision_comparisons():
 def test_what_cannot_be_answered_is_refused(fit):
     with pytest.raises(ValueError, match="comparisons has 300, and there are 300 of them"):
         gbt.influence(fit, comparisons=[300])
+    with pytest.raises(ValueError, match="refined must be an integer of at least 0"):
+        gbt.influence(fit, refined=-1)
     with pytest.raises(ValueError, match=r"one label per comparison \(300\)"):
         gbt.influence(fit, groups=["ada"])
     with pytest.raises(ValueError, match="comparisons or groups, not both"):

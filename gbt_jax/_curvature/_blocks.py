@@ -57,15 +57,16 @@ class BlockCurvature(AbstractCurvature):
         for which, blocks in enumerate(self.blocks):
             items = np.flatnonzero(self.stack == which)
             at = self.number[items], self.place[items]
-            owner, along = np.full(blocks.shape[:2], -1), np.zeros(blocks.shape[:2], share.dtype)
+            count, size = blocks.shape[:2]
+            owner, along = np.full((count, size), -1), np.zeros((count, size), share.dtype)
             owner[at], along[at] = component[items], share[items]
             together = (owner[:, :, None] == owner[:, None, :]) & (owner >= 0)[:, :, None]
             filled = blocks + np.where(together, along[:, :, None], 0)
-            filled += (owner < 0)[:, :, None] * np.eye(owner.shape[1], dtype=share.dtype)
+            filled += (owner < 0)[:, :, None] * np.eye(size, dtype=share.dtype)
             is_known = ~np.isnan(filled).any(axis=(1, 2))
             factor = np.full_like(filled, np.nan)
             factor[is_known] = np.linalg.cholesky(filled[is_known])
-            normal = generator.standard_normal((*owner.shape, num), share.dtype)
+            normal = generator.standard_normal((count, size, num), share.dtype)
             drawn[items] = (factor @ normal)[at]
         return levels.removed(jnp.asarray(drawn))
 
@@ -95,23 +96,23 @@ def block_curvature(fits: UserFits) -> BlockCurvature:
     scores = np.where(is_good[owner], fits.scores, 0).astype(fits.scores.dtype)
     point, levels = _evaluated(law, fits.model.prior_std, owner, a, b, weight, scores)
     place = np.arange(owner.size) - data.item_offsets[owner]
-    rank = np.unique(_rounded_up(sizes), return_inverse=True)
+    classes, stack = np.unique(_rounded_up(sizes), return_inverse=True)
     blocks, number = [], np.zeros(len(fits), int)
     log_determinants = np.full(len(fits), np.nan)
-    for which, size in enumerate(rank[0]):
-        users = np.flatnonzero(rank[1] == which)
+    for which, size in enumerate(classes.tolist()):
+        users = np.flatnonzero(stack == which)
         number[users] = np.arange(users.size)
         stacked = np.zeros((users.size, size, size), scores.dtype)
-        step = max(_AT_ONCE // int(size) ** 2, 1)
+        step = max(_AT_ONCE // size**2, 1)
         for start in range(0, users.size, step):
             some = users[start : start + step]
-            part, log_determinants[some] = _inverses(some, int(size), data, point, levels)
+            part, log_determinants[some] = _inverses(some, size, data, point, levels)
             stacked[start : start + step] = np.where(is_good[some, None, None], part, np.nan)
         blocks.append(stacked)
     log_determinants[~is_good] = np.nan
     return BlockCurvature(
         blocks=tuple(blocks),
-        stack=rank[1][owner],
+        stack=stack[owner],
         number=number[owner],
         place=place,
         log_determinants=log_determinants.astype(scores.dtype),

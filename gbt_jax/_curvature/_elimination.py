@@ -12,12 +12,13 @@ back gives the rest: N_iS = α N_SS and N_ii = 1/d + α N_SS α, where all entri
 for they were joined.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
 
+Sparse = Any  # a symmetric csr_array of SciPy
 _MOST_NEIGHBOURS = 16  # of an item that is eliminated
 _LEAST_SHARE = 0.01  # of the items left, below which another round does not pay
 
@@ -37,7 +38,7 @@ def inverse_diagonal(
     """The diagonal of (diag(p) + Bᵀ diag(c) B)⁻¹, for a matrix of a few thousand items."""
     size = precision.size
     ends = np.concatenate([a, b]), np.concatenate([b, a])
-    joined = scipy.sparse.coo_matrix((np.tile(curvature, 2), ends), (size, size)).tocsr()
+    joined = scipy.sparse.coo_array((np.tile(curvature, 2), ends), (size, size)).tocsr()
     joined.eliminate_zeros()
     rounds, items, precision = [], np.arange(size), precision.astype(float)
     while True:
@@ -58,7 +59,7 @@ def inverse_diagonal(
     return inverse.diagonal().copy()
 
 
-def _independent(joined: scipy.sparse.csr_matrix) -> np.ndarray:
+def _independent(joined: Sparse) -> np.ndarray:
     """Items of few neighbours, no two of them neighbours: those before all their neighbours."""
     degree = np.diff(joined.indptr)
     order = degree + np.random.default_rng(degree.size).random(degree.size)
@@ -70,14 +71,14 @@ def _independent(joined: scipy.sparse.csr_matrix) -> np.ndarray:
 
 
 def _eliminated(
-    joined: scipy.sparse.csr_matrix, precision: np.ndarray, items: np.ndarray, chosen: np.ndarray
-) -> tuple[_Round, scipy.sparse.csr_matrix, np.ndarray]:
+    joined: Sparse, precision: np.ndarray, items: np.ndarray, chosen: np.ndarray
+) -> tuple[_Round, Sparse, np.ndarray]:
     """(the round, what joins the items that are left, their prior precisions)."""
     rows = joined[chosen]
     total = precision[chosen] + np.asarray(rows.sum(axis=1)).ravel()
     variance = 1 / total
     outward = rows[:, ~chosen]
-    share = scipy.sparse.diags(variance) @ outward
+    share = outward.multiply(variance[:, None]).tocsr()
     among = (joined[~chosen][:, ~chosen] + outward.T @ share).tocsr()
     among.setdiag(0)
     among.eliminate_zeros()
@@ -105,14 +106,21 @@ def _put_back(inverse: np.ndarray, one: _Round) -> None:
 
 
 def _dense_inverse(matrix: np.ndarray) -> np.ndarray:
-    factor, _ = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)
-    lower, _ = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
-    lower = np.tril(lower)
+    factor = _lapack("potrf", matrix.T)
+    lower = np.tril(_lapack("potri", factor))
     return lower + np.tril(lower, -1).T
 
 
 def _dense_diagonal(matrix: np.ndarray) -> np.ndarray:
     """Squared lengths of the columns of the inverse Cholesky factor."""
-    factor, _ = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1)
-    inverse, _ = scipy.linalg.lapack.dtrtri(factor, lower=1, overwrite_c=1)
-    return np.einsum("ij,ij->j", np.tril(inverse), np.tril(inverse))
+    inverse = np.tril(_lapack("trtri", _lapack("potrf", matrix.T)))
+    return np.einsum("ij,ij->j", inverse, inverse)
+
+
+def _lapack(name: str, matrix: np.ndarray) -> np.ndarray:
+    """A routine for lower triangles, from LAPACK itself: NumPy has no name for all of them."""
+    (routine,) = scipy.linalg.get_lapack_funcs((name,), (matrix,))
+    result, status = routine(matrix, lower=1)
+    if status:
+        raise RuntimeError(f"the Hessian could not be factorised ({name} says {status})")
+    return result

@@ -1,0 +1,88 @@
+"""What uncertainty costs, beside the fit it belongs to.
+
+    python benchmarks/uncertainty.py
+
+After compilation, best of several, interleaved, ratios from one run:
+
+- standard deviations of 3,492 items (the largest Tournesol problem, Uniform, σ = 7) and of 3,500
+  items with 100,000 random comparisons, beside one dense Cholesky factorisation of that size;
+- likelihood intervals of the six Tournesol problems beside their fits;
+- one bootstrap resample of A = 500, p = 0.2, Uniform, σ = 1, beside one fit;
+- standard deviations of 10,000 users beside `fit_users`.
+"""
+
+import jax
+import numpy as np
+from single import best_times, erdos_renyi, simulated, tournesol
+from users import simulated as simulated_users
+
+import gbt_jax as gbt
+from gbt_jax import laws
+
+
+def show_std(name: str, fit: gbt.Fit) -> None:
+    hessian = np.asarray(
+        jax.hessian(lambda x: gbt.negative_log_posterior(fit.model, fit.comparisons, x))(fit.scores)
+    )
+    times = best_times(
+        {"std": lambda: gbt.std(fit), "factorisation": lambda: np.linalg.cholesky(hessian)}, 5
+    )
+    ratio = times["std"] / times["factorisation"]
+    print(f"std of {name}: {ratio:.2f} dense Cholesky factorisations")
+
+
+def show_likelihood(problems: list[gbt.Comparisons]) -> None:
+    model = gbt.Model(laws.Uniform(), 7.0)
+    fits = [gbt.fit(model, rows) for rows in problems]
+    times = best_times(
+        {
+            "fits": lambda: [gbt.fit(model, rows).scores for rows in problems],
+            "intervals": lambda: [gbt.likelihood_intervals(fit) for fit in fits],
+        },
+        5,
+    )
+    ratio = times["intervals"] / times["fits"]
+    print(f"likelihood intervals of {len(problems)} Tournesol problems: {ratio:.2f} of their fits")
+
+
+def show_bootstrap(num: int = 200) -> None:
+    model, rows = gbt.Model(laws.Uniform(), 1.0), erdos_renyi(500, 0.2, laws.Uniform())
+    fit = gbt.fit(model, rows)
+    times = best_times(
+        {
+            "fits": lambda: [gbt.fit(model, rows).scores for _ in range(20)],
+            "resamples": lambda: gbt.bootstrap(fit, num, key=jax.random.key(0)),
+        },
+        5,
+    )
+    ratio = (times["resamples"] / num) / (times["fits"] / 20)
+    print(f"a bootstrap resample of {len(rows)} comparisons: {ratio:.2f} of a fit")
+
+
+def show_users() -> None:
+    model, data = gbt.Model(laws.Uniform(), 1.0), simulated_users(10_000)
+    fits = gbt.fit_users(model, data)
+    times = best_times(
+        {"fits": lambda: gbt.fit_users(model, data).scores, "std": lambda: gbt.std(fits)}, 5
+    )
+    print(f"std of {len(fits)} users: {times['std'] / times['fits']:.2f} of fit_users")
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    problems = tournesol()
+    if problems:
+        largest = max(problems, key=len)
+        show_std(
+            f"{largest.num_items} items (Tournesol)",
+            gbt.fit(gbt.Model(laws.Uniform(), 7.0), largest),
+        )
+        show_likelihood(problems)
+    dense = simulated(3500, 100_000, laws.Uniform())
+    show_std("3500 items, 100000 comparisons", gbt.fit(gbt.Model(laws.Uniform(), 1.0), dense))
+    show_bootstrap()
+    show_users()
+
+
+if __name__ == "__main__":
+    main()
