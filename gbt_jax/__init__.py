@@ -4,6 +4,8 @@ import importlib.metadata as _metadata
 
 from . import datasets as datasets
 from . import laws as laws
+from ._calibration import Calibration as Calibration
+from ._calibration import calibration as calibration
 from ._comparisons import Comparisons as Comparisons
 from ._curvature import AbstractCurvature as AbstractCurvature
 from ._curvature import BlockCurvature as BlockCurvature
@@ -22,10 +24,18 @@ from ._guarantees import check_resilience as check_resilience
 from ._influence import WhatIf as WhatIf
 from ._influence import influence as influence
 from ._influence import what_if as what_if
+from ._likelihood_intervals import LikelihoodIntervals as LikelihoodIntervals
+from ._likelihood_intervals import likelihood_intervals as likelihood_intervals
 from ._model import Model as Model
 from ._objective import negative_log_posterior as negative_log_posterior
+from ._prediction import Prediction as Prediction
+from ._prediction import predict as predict
+from ._profile import profile_intervals as profile_intervals
 from ._robust import bootstrap as bootstrap
 from ._robust import robust_covariance as robust_covariance
+from ._sampling import PosteriorSamples as PosteriorSamples
+from ._sampling import log_posterior as log_posterior
+from ._sampling import sample_posterior as sample_posterior
 from ._sensitivity import response_sensitivity as response_sensitivity
 from ._sensitivity import sensitivity as sensitivity
 from ._solvers import LBFGS as LBFGS

@@ -16,7 +16,7 @@ from ._arrays import floating, is_concrete, whole_number
 from ._comparisons import Comparisons
 from ._model import Model
 from ._newton import Solution
-from ._optimum import error_bound, implicit_scores, is_outside, solve
+from ._optimum import error_bound, implicit_scores, refuse_outside, solve
 from ._partition import ONE
 from ._solvers import AbstractSolver, NewtonCG, NewtonCholesky
 
@@ -139,7 +139,7 @@ def fit(
     else:
         result = _fit(model, comparisons, start, tolerances, solver=solver, max_steps=max_steps)
     if is_concrete(result) and result.result is not RESULTS.successful:
-        _refuse_outside(model, comparisons)
+        refuse_outside(model.law, comparisons)
     if not unbounded.size and not _graph.is_held(model.prior_std, comparisons.weight):
         result = _released(result)
     if throw and result.result is not RESULTS.successful:
@@ -275,18 +275,3 @@ def _check(model: Model, comparisons: Comparisons) -> None:
     if not isinstance(comparisons, Comparisons):
         raise TypeError(f"fit takes Comparisons second, not {type(comparisons).__name__}")
     model.check_prior(comparisons.num_items, "item")
-
-
-def _refuse_outside(model: Model, comparisons: Comparisons) -> None:
-    """Name the first row with a value outside the law's support, if there is one."""
-    rows = np.flatnonzero(is_outside(model.law, comparisons))
-    if not rows.size:
-        return
-    row = int(rows[0])
-    law, edge = type(model.law).__name__, float(model.law.max_value)
-    grid = ", on a grid: see its `nearest`" if model.law.is_discrete else ""
-    raise ValueError(
-        f"value[{row}] is {comparisons.value[row]:g} (item {comparisons.a[row]} against "
-        f"{comparisons.b[row]}), which {law} cannot produce: its values lie in "
-        f"[−{edge:g}, {edge:g}]{grid}"
-    )

@@ -74,7 +74,7 @@ def influence(
     comparisons: ArrayLike | None = None,
     groups: Sequence | np.ndarray | None = None,
     exact: bool = False,
-    refined: int | None = 1000,
+    refined: int | None = 500,
     using: AbstractCurvature | None = None,
 ) -> Float[Array, "items left_out"]:
     """The change of every score when each comparison is left out.

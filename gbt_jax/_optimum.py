@@ -5,6 +5,7 @@ import functools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from . import _graph
@@ -77,6 +78,21 @@ def is_outside(law: AbstractRootLaw, comparisons: Comparisons) -> Array:
     else:
         inside = law.in_support(value)
     return ~inside & (comparisons.weight > 0)
+
+
+def refuse_outside(law: AbstractRootLaw, comparisons: Comparisons, name: str = "") -> None:
+    """Raise for the first row with a value that the law cannot produce, if there is one."""
+    rows = np.flatnonzero(is_outside(law, comparisons))
+    if not rows.size:
+        return
+    row = int(rows[0])
+    edge = float(law.max_value)
+    grid = ", on a grid: see its `nearest`" if law.is_discrete else ""
+    raise ValueError(
+        f"{name}value[{row}] is {comparisons.value[row]:g} (item {comparisons.a[row]} against "
+        f"{comparisons.b[row]}), which {type(law).__name__} cannot produce: its values lie in "
+        f"[−{edge:g}, {edge:g}]{grid}"
+    )
 
 
 def error_bound(

@@ -1,0 +1,259 @@
+"""Likelihood intervals: against 40-digit arithmetic, SciPy and closed forms."""
+
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+import scipy.optimize
+from problems import DATA, counting_law, random_pairs, tournesol_problems
+
+import gbt_jax as gbt
+from gbt_jax import laws
+from gbt_jax._likelihood_intervals import likelihood_intervals
+
+SIZE, NUM_ROWS = 12, 40
+A, B = random_pairs(SIZE, NUM_ROWS)
+RNG = np.random.default_rng(3)
+CASES = {
+    "Uniform": (laws.Uniform(), RNG.uniform(-1, 1, NUM_ROWS)),
+    "Binary": (laws.Binary(), RNG.choice([-1.0, 1.0], NUM_ROWS)),
+    "Skellam": (laws.Skellam(0.7), RNG.integers(-3, 4, NUM_ROWS).astype(float)),
+}
+CGF = {
+    "Uniform": lambda t: mpmath.log(mpmath.sinh(t) / t) if t else t,
+    "Binary": lambda t: mpmath.log(mpmath.cosh(t)),
+    "Skellam": lambda t: (mpmath.cosh(t) - 1) * mpmath.mpf(0.7),
+}
+
+
+def rise(cgf, fit, item):
+    """s ↦ g_item(s) in arbitrary precision."""
+    rows, scores = fit.comparisons, [mpmath.mpf(float(x)) for x in fit.scores]
+    columns = (np.asarray(x).tolist() for x in (rows.a, rows.b, rows.value, rows.weight))
+    terms = []
+    for a, b, value, weight in zip(*columns, strict=True):
+        if weight and item in (a, b):
+            sign = 1 if item == a else -1
+            terms.append((sign * (scores[a] - scores[b]), sign * mpmath.mpf(value), weight))
+    return lambda s: mpmath.fsum(w * (cgf(t + s) - cgf(t) - r * s) for t, r, w in terms)
+
+
+def errors_and_bounds(cgf, fit, found, drop=1.0):
+    """Relative errors of all bounded distances, and what they may be.
+
+    The bound is what rounding the values r once more, by 4 ε, does: g moves by 4 ε Σ w |r| s, and
+    the root by that over its slope. Besides, ε^(2/3) is allowed.
+    """
+    rows, eps = fit.comparisons, float(jnp.finfo(fit.scores.dtype).eps)
+    pull = np.asarray(rows.weight, float) * np.maximum(1, np.abs(rows.value))
+    pull = np.bincount(rows.a, pull, SIZE) + np.bincount(rows.b, pull, SIZE)
+    errors, bounds = [], []
+    with mpmath.workdps(60):
+        for item in range(fit.scores.size):
+            g = rise(cgf, fit, item)
+            for sign, distance in ((-1, found.left[item]), (1, found.right[item])):
+                if np.isfinite(distance):
+                    s, step = mpmath.mpf(float(distance)), mpmath.mpf(10) ** -12
+                    # The line through two close points shows the slope, and where the root is.
+                    here = g(sign * s)
+                    slope = (g(sign * s * (1 + step)) - here) / (s * step)
+                    errors.append(abs(float((drop - here) / (slope * s))))
+                    bounds.append(eps ** (2 / 3) + 4 * eps * float(pull[item] / slope))
+    return np.array(errors), np.array(bounds)
+
+
+def assert_exact(cgf, fit, found, drop=1.0):
+    """All bounded distances are, and the others are flagged."""
+    errors, bounds = errors_and_bounds(cgf, fit, found, drop)
+    assert errors.size == found.is_bounded_left.sum() + found.is_bounded_right.sum()
+    assert (errors < bounds).all(), (errors / bounds).max()
+    np.testing.assert_array_equal(np.isinf(found.left), ~found.is_bounded_left)
+    np.testing.assert_array_equal(np.isinf(found.right), ~found.is_bounded_right)
+    return errors
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_40_digits(name):
+    """Small and large weights, drops and priors, all in one compiled program."""
+    law, value = CASES[name]
+    mixed = np.exp(np.random.default_rng(0).uniform(-18, 18, NUM_ROWS))
+    for weight, std, drop in (
+        (np.ones(NUM_ROWS), 2.0, 1.0),
+        (np.ones(NUM_ROWS), 2.0, 1e-3),
+        (np.full(NUM_ROWS, 1e8), 1e6, 1.0),
+        (np.full(NUM_ROWS, 1e-8), 2.0, 30.0),
+        (mixed, 1e6, 1.0),
+    ):
+        rows = gbt.Comparisons(A, B, value, weight, num_items=SIZE)
+        fit = gbt.fit(gbt.Model(law, std), rows)
+        found = likelihood_intervals(fit, drop=drop)
+        errors = assert_exact(CGF[name], fit, found, drop)
+        # One item has lost all of its binary comparisons: for a large weight it is far away, and
+        # its values, rounded once more, would move its right end.
+        assert errors.size >= 2 * SIZE - 1
+        assert np.sort(errors)[-2] < 1e-9
+
+
+def test_gaussian_law_has_a_closed_form():
+    """g is a parabola: slope s + curvature s²/2 = drop."""
+    weight = np.exp(RNG.normal(size=NUM_ROWS))
+    rows = gbt.Comparisons(A, B, RNG.normal(size=NUM_ROWS), weight, num_items=SIZE)
+    fit = gbt.fit(gbt.Model(laws.Gaussian(0.8), 0.7), rows)
+    residual = weight * (0.64 * (fit.scores[A] - fit.scores[B]) - rows.value)
+    slope = np.bincount(A, residual, SIZE) - np.bincount(B, residual, SIZE)
+    curvature = 0.64 * (np.bincount(A, weight, SIZE) + np.bincount(B, weight, SIZE))
+    found = likelihood_intervals(fit, drop=2.5)
+    root = np.sqrt(slope**2 + 2 * 2.5 * curvature)
+    np.testing.assert_allclose(found.right, (root - slope) / curvature, rtol=1e-12)
+    np.testing.assert_allclose(found.left, (root + slope) / curvature, rtol=1e-12)
+    # The prior holds scores back from where they are the most likely: one side is the longer.
+    np.testing.assert_array_equal(found.right > found.left, slope < 0)
+
+
+def test_published_values():
+    """A test of solidago has these uncertainties of three items, equal in two comparisons."""
+    rows = gbt.Comparisons([0, 0], [1, 2], [0.0, 0.0], num_items=3)
+    found = likelihood_intervals(gbt.fit(gbt.Model(laws.Uniform(), 7.0), rows))
+    np.testing.assert_allclose(found.left, [1.8, 2.7, 2.7], atol=0.1)
+    np.testing.assert_allclose(found.right, [1.8, 2.7, 2.7], atol=0.1)
+
+
+def test_sides_that_nothing_holds():
+    """0 only wins, 3 only loses, 4 has no comparison but one of weight 0."""
+    rows = gbt.Comparisons(
+        [0, 0, 1, 2, 4], [1, 2, 2, 3, 0], np.ones(5), [1.0, 1, 1, 1, 0], num_items=5
+    )
+    # Averages of values at the edge are still there, although 0.1 + 0.2 is not 0.3.
+    weight = np.repeat([0.1, 0.2, 0.7], 5)
+    a, b = np.tile([0, 0, 1, 2, 1], 3), np.tile([1, 2, 2, 3, 3], 3)
+    merged = gbt.Comparisons(a, b, np.ones(15), weight, num_items=5).merged()
+    for one in (rows, merged):
+        fit = gbt.fit(gbt.Model(laws.Binary(), 3.0), one)
+        found = likelihood_intervals(fit)
+        np.testing.assert_array_equal(found.is_bounded_right, [False, True, True, True, False])
+        np.testing.assert_array_equal(found.is_bounded_left, [True, True, True, False, False])
+        assert_exact(CGF["Binary"], fit, found)
+
+
+def test_far_from_where_curvature_is_felt():
+    """Values against scores that priors hold far apart: the parabolas point anywhere."""
+    rows = gbt.Comparisons([0, 1, 2, 0], [1, 2, 3, 3], [1.0, -1, 1, -1], num_items=4)
+    for far in (10.0, 100.0, 1e4):
+        mean = np.array([far, 0, -far, 3])
+        fit = gbt.fit(gbt.Model(laws.Binary(), 1.0, mean), rows)
+        errors = assert_exact(CGF["Binary"], fit, likelihood_intervals(fit))
+        assert errors.size == 6
+        assert errors.max() < 1e-12
+
+
+@pytest.mark.slow
+def test_values_close_to_the_edge():
+    """Scores of 1e6, held by little or nothing but the prior."""
+    for short in (0.0, 1e-6, 1e-9):
+        close = gbt.Comparisons(
+            [0, 1, 2], [1, 2, 3], [1 - short, short - 1, 1 - short], num_items=4
+        )
+        fit = gbt.fit(gbt.Model(laws.Uniform(), 1e6), close)
+        assert_exact(CGF["Uniform"], fit, likelihood_intervals(fit))
+
+
+def test_single_precision():
+    law, value = CASES["Uniform"]
+    for weight in (1.0, 1e3, 1e8):
+        rows = gbt.Comparisons(
+            A, B, value.astype(np.float32), np.full(NUM_ROWS, weight, np.float32), num_items=SIZE
+        )
+        fit = gbt.fit(gbt.Model(law, 2.0), rows)
+        found = likelihood_intervals(fit)
+        assert found.left.dtype == found.right.dtype == jnp.float32
+        assert assert_exact(CGF["Uniform"], fit, found).max() < 1e-2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")
+def test_tournesol_against_scipy():
+    rows = tournesol_problems()[0]
+    fit = gbt.fit(gbt.Model(laws.Uniform(), 7.0), rows)
+    found = likelihood_intervals(fit)
+    a, b, value = (np.asarray(x) for x in (rows.a, rows.b, rows.value))
+    scores = np.asarray(fit.scores)
+
+    def loss(t, r):
+        safe = np.where(t == 0, 1, np.abs(t))
+        cgf = np.where(t == 0, 0, safe + np.log1p(-np.exp(-2 * safe)) - np.log(2 * safe))
+        return cgf - r * t
+
+    for item in range(0, rows.num_items, 10):
+        t = np.concatenate([(scores[a] - scores[b])[a == item], (scores[b] - scores[a])[b == item]])
+        r = np.concatenate([value[a == item], -value[b == item]])
+        for sign, distance in ((-1, found.left[item]), (1, found.right[item])):
+
+            def excess(s, t=t, r=r, sign=sign):
+                return np.sum(loss(t + sign * s, r) - loss(t, r)) - 1
+
+            expected = scipy.optimize.brentq(excess, 0, 1e3, xtol=1e-13)
+            np.testing.assert_allclose(distance, expected, rtol=1e-9)
+
+
+def test_users_have_what_their_own_fits_have():
+    """Also beside a user with a value that makes no sense, and one that only wins."""
+    rng = np.random.default_rng(5)
+    user = np.repeat(["ada", "bob", "cyd", "dan"], [30, 20, 10, 1])
+    a, b = random_pairs(9, 61, 7)
+    value = np.append(rng.uniform(-0.9, 0.9, 60), 1.0)
+    value[35] = 1.5
+    users = gbt.UserComparisons.from_arrays(user, a, b, value)
+    fits = gbt.fit_users(gbt.Model(laws.Uniform(), 2.0), users)
+    found = likelihood_intervals(fits, drop=0.5)
+    assert found.left.shape == fits.scores.shape
+    alone = likelihood_intervals(fits["ada"], drop=0.5)
+    mine = fits.user == "ada"
+    for together, part in zip(found, alone, strict=True):
+        np.testing.assert_allclose(np.asarray(together)[mine], part, rtol=1e-13)
+    lost = fits.user == "bob"
+    assert lost.any()
+    assert np.isnan(np.asarray(found.left)[lost]).all()
+    assert np.isnan(np.asarray(found.right)[lost]).all()
+    assert not np.asarray(found.is_bounded_left)[lost].any()
+    only_wins = fits.user == "dan"
+    assert np.asarray(found.is_bounded_right)[only_wins].sum() == 1
+    nobody = gbt.UserComparisons.from_arrays([], [], [], [])
+    empty = likelihood_intervals(gbt.fit_users(gbt.Model(laws.Uniform()), nobody))
+    assert all(part.shape == (0,) for part in empty)
+
+
+@pytest.mark.slow
+def test_other_values_and_drops_compile_nothing():
+    law, traces = counting_law()
+    model = gbt.Model(law(jnp.asarray(1.0)), 2.0)
+    rows = gbt.Comparisons(A, B, np.linspace(-0.5, 0.5, NUM_ROWS), num_items=SIZE)
+    fits = [gbt.fit(model, rows.with_values(x * rows.value)) for x in (1.0, 0.5)]
+    likelihood_intervals(fits[0])
+    count = len(traces)
+    likelihood_intervals(fits[1], drop=2)
+    assert len(traces) == count
+
+
+def test_nothing_to_compare():
+    """Without comparisons, or items, nothing holds a score."""
+    for size in (3, 0):
+        rows = gbt.Comparisons([], [], [], num_items=size)
+        found = likelihood_intervals(gbt.fit(gbt.Model(laws.Binary()), rows))
+        assert found.left.shape == (size,)
+        assert np.isinf(found.left).all()
+        assert not found.is_bounded_right.any()
+
+
+def test_what_makes_no_sense_is_refused():
+    rows = gbt.Comparisons([0, 1], [1, 0], [1.0, 1.0], num_items=2)
+    fit = gbt.fit(gbt.Model(laws.Binary()), rows)
+    for drop in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match="drop must be positive and finite, not"):
+            likelihood_intervals(fit, drop=drop)
+    with pytest.raises(ValueError, match=r"drop must be one number, not an array of shape \(2,\)"):
+        likelihood_intervals(fit, drop=[1.0, 2.0])
+    with pytest.raises(TypeError, match="takes a Fit or UserFits, not Model"):
+        likelihood_intervals(fit.model)  # pyright: ignore
+    lost = gbt.fit(gbt.Model(laws.Binary(), np.inf), rows.with_values([1.0, -1.0]), throw=False)
+    with pytest.raises(ValueError, match=r"did not find the optimum \(no_finite_optimum\)"):
+        likelihood_intervals(lost)
