@@ -34,7 +34,7 @@ def show_influences(comparisons: gbt.Comparisons) -> None:
         f"influences of {len(comparisons)} comparisons of {comparisons.num_items} items: ", end=""
     )
     print(f"1/{refits / best:.0f} of the refits' time; error of the hundred largest: ", end="")
-    print(f"median {np.median(error):.0%}, worst {error.max():.0%}")
+    print(f"median {np.median(error):.2%}, worst {error.max():.2%}")
 
 
 def main() -> None:

@@ -81,7 +81,8 @@ def check_monotone(
     chosen = as_indices("rows", rows, len(comparisons))
     raised = np.asarray(comparisons.value) + step
     rises = _steps_of_estimator(subject, comparisons, raised, chosen)
-    rounding = 1e-9 * (1 + float(np.max(np.abs(np.asarray(subject(comparisons))), initial=0)))
+    largest = float(np.max(np.abs(np.asarray(subject(comparisons))), initial=0))
+    rounding = np.full(rises.size, 1e-9 * (1 + largest))
     return _monotone(rises, rounding, "score per step", lambda k: _row(comparisons, chosen[k]), {})
 
 
@@ -170,18 +171,21 @@ def _monotone_fits(subject: Fit | UserFits, rows: np.ndarray) -> Report:
         higher = np.asarray(law.step_up(jnp.asarray(value)))
         can_rise = np.isfinite(higher) & (higher > 0)
         rows, raised = rows[can_rise], (value + higher)[can_rise]
-        rises = stepped_rises(subject, rows, raised)
-        if np.isnan(rises).any():  # the score goes up without bound: the right way
-            numbers["refits without an optimum"] = np.isnan(rises).sum()
-            rows, rises = rows[~np.isnan(rises)], rises[~np.isnan(rises)]
-        rounding, unit = 1e-9 * (1 + _largest_score(subject)), "score per step"
+        rises, error = stepped_rises(subject, rows, raised)
+        is_lost = np.isnan(rises)
+        if is_lost.any():  # the score goes up without bound: the right way
+            numbers["refits without an optimum"] = is_lost.sum()
+            rows, rises, error = rows[~is_lost], rises[~is_lost], error[~is_lost]
+        # Both fits are certified to so much; without a prior nothing is, but rounding is small.
+        certified = np.where(np.isfinite(error), 2 * error, 0)
+        rounding, unit = certified + 1e-9 * (1 + _largest_score(subject)), "score per step"
     else:
         made = curvature(subject)
         a, b = made.edges.a[rows], made.edges.b[rows]
         # Levels of components are common to both terms and left out of both.
         across = made.reduced_entries(a, b)
         rises = np.minimum(*(np.asarray(made.reduced_entries(x, x) - across) for x in (a, b)))
-        rounding, unit = 0.0, "score per unit of value, at weight 1"
+        rounding, unit = np.zeros(rises.size), "score per unit of value, at weight 1"
     names = {name: float(number) for name, number in numbers.items()}
     return _monotone(rises, rounding, unit, lambda k: _row_of(subject, rows[k]), names)
 
@@ -219,7 +223,7 @@ def _steps_of_estimator(
 
 def _monotone(
     rises: np.ndarray,
-    rounding: float,
+    rounding: np.ndarray,
     unit: str,
     name: Callable[[int], str],
     numbers: dict[str, float],
@@ -227,8 +231,8 @@ def _monotone(
     claim = "raising a comparison raises its first item and lowers its second"
     if not rises.size:
         return Report(claim, True, math.inf, "no comparison can be raised", 0, numbers)
-    least = int(np.argmin(rises))
-    holds = bool(np.all(rises > -rounding)) if rounding else bool(np.all(rises > 0))
+    least = int(np.argmin(rises + rounding))
+    holds = bool(np.all(rises + rounding > 0))
     return Report(claim, holds, float(rises[least]), f"{name(least)} ({unit})", rises.size, numbers)
 
 

@@ -1,5 +1,7 @@
 """One comparison raised at a time, and everything refitted: each refit is a user of `fit_users`."""
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,28 +16,35 @@ from ._users import fit_users
 _ROWS_AT_ONCE = 2**20  # of all refits together
 
 
-def stepped_rises(subject: Fit | UserFits, rows: np.ndarray, raised: np.ndarray) -> np.ndarray:
+class Rises(NamedTuple):
     """How far a rises or b falls, whichever is less, when a row gets its raised value.
 
-    One number for each of the `rows`, of which `raised` are the new values; NaN where a refit
-    finds no optimum.
+    NaN where a refit finds no optimum; `error` is how far the refit, certified, may be off.
     """
+
+    least: np.ndarray
+    error: np.ndarray
+
+
+def stepped_rises(subject: Fit | UserFits, rows: np.ndarray, raised: np.ndarray) -> Rises:
+    """For each of the `rows`, of which `raised` are the new values."""
     if isinstance(subject, UserFits):
         return _batched(subject.model, subject.comparisons, subject.scores, rows, raised)
     own = subject.model.prior_std.ndim or subject.model.prior_mean.ndim
     if own or subject.comparisons.is_merged:  # which users of `fit_users` cannot have
-        return np.array([_single(subject, *one) for one in zip(rows, raised, strict=True)])
+        found = [_single(subject, *one) for one in zip(rows, raised, strict=True)]
+        return Rises(*np.array(found).reshape(-1, 2).T)
     scores = np.asarray(subject.scores)
     return _batched(subject.model, _as_user(subject), scores, rows, raised)
 
 
-def _single(old: Fit, row: int, value: float) -> float:
+def _single(old: Fit, row: int, value: float) -> tuple[float, float]:
     rows = old.comparisons.with_values(old.comparisons.value.at[row].set(value))
     found = find(old.model, rows, initial=old.scores, throw=False)
     if found.result is not RESULTS.successful:
-        return float("nan")
+        return float("nan"), float("nan")
     moved = found.scores - old.scores
-    return float(jnp.minimum(moved[rows.a[row]], -moved[rows.b[row]]))
+    return float(jnp.minimum(moved[rows.a[row]], -moved[rows.b[row]])), float(found.error_bound)
 
 
 def _as_user(fit: Fit) -> UserComparisons:
@@ -55,17 +64,18 @@ def _as_user(fit: Fit) -> UserComparisons:
 
 def _batched(
     model: Model, data: UserComparisons, scores: np.ndarray, rows: np.ndarray, raised: np.ndarray
-) -> np.ndarray:
+) -> Rises:
     owner = np.searchsorted(data.row_offsets, rows, "right") - 1
     work = np.cumsum(np.diff(data.row_offsets)[owner])
-    rises, start = np.empty(rows.size), 0
+    found, start = Rises(np.empty(rows.size), np.empty(rows.size)), 0
     while start < rows.size:
         done = work[start - 1] if start else 0
         stop = max(int(np.searchsorted(work, done + _ROWS_AT_ONCE, "right")), start + 1)
         block = slice(start, stop)
-        rises[block] = _block(model, data, scores, owner[block], rows[block], raised[block])
+        some = _block(model, data, scores, owner[block], rows[block], raised[block])
+        found.least[block], found.error[block] = some
         start = stop
-    return rises
+    return found
 
 
 def _block(
@@ -75,7 +85,7 @@ def _block(
     owner: np.ndarray,
     rows: np.ndarray,
     raised: np.ndarray,
-) -> np.ndarray:
+) -> Rises:
     counts = np.diff(data.row_offsets)[owner], np.diff(data.item_offsets)[owner]
     row_offsets, item_offsets = (np.cumsum(np.append(0, count)) for count in counts)
     copies = ranges(data.row_offsets[owner], counts[0])
@@ -98,4 +108,4 @@ def _block(
     moved = fits.scores - scores[slots]
     first, second = (moved[item_offsets[:-1] + end[rows]] for end in (data.a, data.b))
     is_found = fits.result_codes == RESULTS.successful.value
-    return np.where(is_found, np.minimum(first, -second), np.nan)
+    return Rises(np.where(is_found, np.minimum(first, -second), np.nan), fits.error_bounds)
