@@ -139,6 +139,8 @@ def check_resilience(
     if isinstance(subject, Fit):
         if comparisons is not None or max_value is not None or bound is not None:
             raise ValueError("comparisons, max_value and bound are for estimators")
+        if np.isinf(np.asarray(subject.model.prior_std)).any():
+            raise ValueError("without a prior nothing bounds what a comparison does: 2√2 r_max σ²")
         if not math.isfinite(float(subject.model.law.max_value)):
             return _growing_example(subject)
         return _resilience_of_fit(subject)
@@ -246,13 +248,14 @@ def _resilience_of_fit(fit: Fit) -> Report:
     far = np.where(value > 0, -edge, edge)
     against = np.where(expected > 0, -edge, edge)
     cases = []
-    for row in _largest(lengths * np.abs(expected - value) * weight):
+    counted = weight > 0
+    for row in _largest(lengths * np.abs(expected - value) * weight, counted):
         change = what_if(fit, removed=np.array([row]), using=made).change
         cases.append((_distance(change, 0) / weight[row], f"row {row} removed"))
-    for row in _largest(lengths * np.abs(far - value) * weight):
+    for row in _largest(lengths * np.abs(far - value) * weight, counted):
         change = what_if(fit, changed=(np.array([row]), far[[row]]), using=made).change
         cases.append((_distance(change, 0) / weight[row], f"row {row} set to {far[row]:g}"))
-    for row in _largest(lengths * np.abs(against - expected)):
+    for row in _largest(lengths * np.abs(against - expected), counted):
         a, b = int(rows.a[row]), int(rows.b[row])
         change = what_if(fit, added=_new_row(fit, a, b, against[row]), using=made).change
         cases.append((_distance(change, 0), f"{against[row]:g} added between {a} and {b}"))
@@ -295,8 +298,9 @@ def _new_row(fit: Fit, a: int, b: int, value: float) -> Comparisons:
     return Comparisons(*columns, num_items=fit.comparisons.num_items)
 
 
-def _largest(effects: np.ndarray) -> Iterable[int]:
-    return np.argsort(-effects)[:_CONFIRMED].tolist()
+def _largest(effects: np.ndarray, counted: np.ndarray) -> Iterable[int]:
+    rows = np.flatnonzero(counted)
+    return rows[np.argsort(-effects[rows])[:_CONFIRMED]].tolist()
 
 
 def _with_value(comparisons: Comparisons, row: int, value: float) -> Comparisons:

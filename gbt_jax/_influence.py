@@ -23,7 +23,7 @@ from ._comparisons import Comparisons
 from ._curvature import AbstractCurvature, DenseCurvature, curvature_of
 from ._fit import Fit
 from ._fit import fit as find
-from ._graph import bridges, component_labels
+from ._graph import bridges, component_labels, is_held, may_be_unbounded, unbounded_items
 from ._leave_out import refined_changes
 from ._model import Model
 from ._sensitivity import solved_differences
@@ -106,6 +106,11 @@ def influence(
         return _of_sets(fit, [np.array([row]) for row in chosen], exact, using)
     made = curvature_of(fit, using)
     changes = _of_rows(fit, made, chosen)
+    if not is_held(fit.model.prior_std, fit.comparisons.weight):
+        # What a bridge holds up, only a weak prior does without it: no step can tell.
+        bridging = bridges(fit.comparisons)[chosen] & np.isfinite(np.asarray(changes)).all(axis=0)
+        for column in np.flatnonzero(bridging):
+            changes = changes.at[:, column].set(_refitted_change(fit, chosen[[column]]))
     if not isinstance(made, DenseCurvature) or not chosen.size:
         return changes
     most = chosen.size if refined is None else min(refined, chosen.size)
@@ -130,11 +135,12 @@ def _of_sets(
 ) -> Array:
     """Sets of rows left out, one column each."""
     made = None if exact else curvature_of(old, using)
+    is_weak = not is_held(old.model.prior_std, old.comparisons.weight)
     columns = [jnp.zeros((old.scores.size, 0), old.scores.dtype)]
     for rows in sets:
-        if _falls_apart(old, rows):
+        if falls_apart(old, _with_changes(old.comparisons, None, rows, None)):
             change = jnp.full_like(old.scores, jnp.nan)
-        elif made is None or rows.size > _LARGE_GROUP:
+        elif made is None or rows.size > _LARGE_GROUP or is_weak:
             change = _refitted_change(old, rows)
         else:
             change = _group_change(old, made, rows)
@@ -147,6 +153,9 @@ def _of_sets(
 def _refined(old: Fit, made: DenseCurvature, sets: np.ndarray, predicted: Array) -> np.ndarray:
     """Changes without sets of rows, from what one Newton step says of them."""
     changes, is_found = refined_changes(old, made, sets, np.asarray(predicted))
+    if may_be_unbounded(old.model):
+        left = (_with_changes(old.comparisons, None, rows, None) for rows in sets)
+        is_found &= [not unbounded_items(old.model, rows).size for rows in left]
     for column in np.flatnonzero(~is_found):
         changes[:, column] = _refitted_change(old, sets[column])
     return changes
@@ -218,11 +227,10 @@ def _group_change(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> Array:
     return solved @ jnp.linalg.solve(left, residual[counted])
 
 
-def _falls_apart(old: Fit, rows: np.ndarray) -> bool:
-    """Whether without these rows, and without a prior, there are more components than before."""
+def falls_apart(old: Fit, left: Comparisons) -> bool:
+    """Whether without a prior there are more components in what is left than before."""
     if not np.any(np.isinf(np.asarray(old.model.prior_std))):
         return False
-    left = _with_changes(old.comparisons, None, rows, None)
     before, after = (np.unique(component_labels(x)).size for x in (old.comparisons, left))
     return after > before
 

@@ -45,7 +45,7 @@ _CEILING = 4.0  # how high the loss may rise on the way, in units of z²/2
 _CLOSE = 0.2  # how small δ must be, in the same units, for s to move
 _SUFFICIENT_DECREASE = 1e-4  # of the loss at fixed s, in units of δ
 _ROUNDING = 4.0  # rounding errors of a sum, in units of ε times the norm of its terms
-_MOST_NOISE = 0.01  # of z²/2: with more rounding errors an end counts as not found
+_MOST_NOISE = 0.1  # of z²/2: with more rounding errors an end counts as not found
 
 
 def profile_intervals(
@@ -66,8 +66,8 @@ def profile_intervals(
     - `items`: only these items; all by default. With a few hundred items each takes about as long
       as a fit.
     - `level`: the share of the normal law within ±z, between 0 and 1.
-    - `using`: the fit's `curvature`, if it has been made already. Beyond 4,096 items there is no
-      matrix to speed the search up, and each item takes many times as long as a fit.
+    - `using`: the fit's `curvature`, if it has been made already. Beyond 4,096 items it has no
+      matrix, and with thousands of items each takes several times as long as a fit.
 
     Items that no prior holds are profiled as their scores are given, with mean zero over each
     connected component; one that is alone in its component is its own mean, and both ends are its
@@ -262,7 +262,6 @@ class _State(NamedTuple):
     rise: Array
     noise: Array
     step: Array
-    s_step: Array  # what the step adds to s
     length: Array  # how much of the step is tried
     ceiling: Array  # the highest rise that is accepted,
     decrease: Array  # and how much lower it must be for a whole step
@@ -290,7 +289,7 @@ def _search(problem: _Problem, constraint: Array, solved: Array) -> tuple[Array,
 def _first(lanes: _Lanes, solved: Array) -> _State:
     """Before the first evaluation: to where the ends are for a quadratic loss."""
     variance = jnp.sum(lanes.c * solved, axis=0)
-    is_open = variance > 0  # an item that is its own mean cannot move
+    is_open = ~(variance <= 0)  # an item that is its own mean cannot move; NaN is never found
     start = jnp.sqrt(2 * lanes.goal * variance)
     zero = jnp.zeros_like(variance)
     return _State(
@@ -299,7 +298,6 @@ def _first(lanes: _Lanes, solved: Array) -> _State:
         rise=zero,
         noise=zero,
         step=jnp.where(is_open, start / jnp.where(is_open, variance, 1), 0) * solved,
-        s_step=start,
         length=jnp.ones_like(zero),
         ceiling=jnp.full_like(zero, _CEILING * lanes.goal),
         decrease=zero,
@@ -311,7 +309,8 @@ def _first(lanes: _Lanes, solved: Array) -> _State:
 
 def _advance(problem: _Problem, lanes: _Lanes, at: _State) -> _State:
     """Evaluate what is tried; where it is accepted find the next step, elsewhere shorten it."""
-    x, s = at.x + at.length * at.step, at.s + at.length * at.s_step
+    x = at.x + at.length * at.step
+    s = jnp.sum(lanes.c * x, axis=0)  # where rounding has left it
     point = problem.evaluate(x)
     accepted = at.is_open & (point.rise <= at.ceiling - at.length * at.decrease)
     gradient = jnp.where(accepted, point.gradient, 0)
@@ -326,23 +325,24 @@ def _next(lanes: _Lanes, at: _State, newton: _Newton) -> _State:
     x, s, rise, noise = at.x, at.s, at.rise, at.noise
     step, decrease, slope = newton
     profile, eps = rise - 0.5 * decrease, float(jnp.finfo(s.dtype).eps)
-    # The profile is below the rise for certain. That it is above its estimate less a few δ is not,
-    # far from a quadratic: a bound that proves wrong is given up.
+    precise = eps**0.4 * s
+    # The profile is below the rise for certain. That it is above its estimate less many δ is not,
+    # far from a quadratic: a bound that proves wrong, or leaves no room, is given up.
     low = jnp.where(rise < lanes.goal, s, at.low)
-    high = jnp.where(profile - 4 * decrease > lanes.goal, s, at.high)
-    high = jnp.where(high > low, high, jnp.inf)
+    high = jnp.where(profile - 16 * decrease > lanes.goal, s, at.high)
+    high = jnp.where(high - low > precise, high, jnp.inf)
     moves = decrease <= _CLOSE * lanes.goal
     s_step = jnp.where(moves, _next_distance(lanes, profile, slope, s, low, high) - s, 0)
     # Both errors are squared by the last step.
-    settled = (jnp.abs(s_step) <= eps**0.4 * s) | (jnp.abs(s_step * slope) <= noise)
+    gap = lanes.goal - profile
+    settled = (jnp.abs(gap) <= precise * slope) | (jnp.abs(gap) <= noise)
     settled &= noise <= _MOST_NOISE * lanes.goal
     ends = moves & settled & (decrease <= eps ** (2 / 3) * lanes.goal)
     # A short step of s leaves little room: the other scores must not overshoot beside it.
     room = jnp.maximum(rise, lanes.goal) + 4 * jnp.abs(slope * s_step)
     return at._replace(
-        s=jnp.where(ends, s + s_step, s),
+        s=jnp.where(ends, s + gap / slope, s),
         step=step + s_step * (x + step) / jnp.where(s > 0, s, 1),
-        s_step=s_step,
         length=jnp.ones_like(s),
         ceiling=jnp.where(moves, jnp.minimum(_CEILING * lanes.goal, room), rise) + noise,
         decrease=jnp.where(moves, 0, _SUFFICIENT_DECREASE * decrease),

@@ -54,9 +54,13 @@ def robust_covariance(
     - `using`: the fit's `curvature`, if it has been made already.
     """
     made = curvature_of(fit, using)
-    rows = fit.comparisons
+    rows, groups = _counted(fit.comparisons, groups)
     residual = rows.value - fit.model.law.mean(fit.scores[rows.a] - fit.scores[rows.b])
     if groups is None:
+        if rows.is_merged:
+            raise ValueError(
+                "merged comparisons do not tell how their repeats vary: fit the single ones"
+            )
         member, count = np.arange(len(rows)), len(rows)
         pull = jnp.sqrt(rows.weight) * residual
         factor = 1.0
@@ -67,6 +71,19 @@ def robust_covariance(
         if count < 2:
             raise ValueError("groups must have at least two labels: their spread is what counts")
     return factor * _sandwich(made, rows, pull, member, count)
+
+
+def _counted(
+    rows: Comparisons, groups: Sequence | np.ndarray | None
+) -> tuple[Comparisons, np.ndarray | None]:
+    """The rows that are no padding, and their groups."""
+    kept = np.asarray(rows.weight) > 0
+    if groups is not None:
+        groups = np.asarray(groups)
+        group_numbers(groups, kept.size)  # refuses what has another length
+        groups = groups[kept]
+    columns = (x[kept] for x in (rows.a, rows.b, rows.value, rows.weight))
+    return Comparisons(*columns, num_items=rows.num_items, is_merged=rows.is_merged), groups
 
 
 def _sandwich(
@@ -80,7 +97,8 @@ def _sandwich(
         columns = jnp.zeros((rows.num_items, width), pull.dtype)
         group = member[chosen] - first
         columns = columns.at[rows.a[chosen], group].add(pull[chosen])
-        solved = made.solve(columns.at[rows.b[chosen], group].add(-pull[chosen]))
+        # Rows lie within components: what rounding says of their levels is left out.
+        solved = made.reduced_solve(columns.at[rows.b[chosen], group].add(-pull[chosen]))
         total = total + solved @ solved.T
     return total
 
@@ -103,14 +121,15 @@ def bootstrap(
 
     - `groups`: one label per comparison; those of one label get one weight.
     - `weights`: `"exponential"`, or `"multinomial"` for draws with replacement, which may leave
-      comparisons out: a refit without an optimum is NaN.
+      comparisons out: a refit without an optimum is NaN, and without a prior the parts of a graph
+      that falls apart have mean zero each. A row gets one weight, also where its own is n repeats.
     - `progress`: show a progress bar on a terminal.
     """
     refuse_unfinished(fit)
     num = whole_number("num", num, at_least=1)
     if weights not in get_args(Weights):
         raise ValueError(f"weights must be one of {', '.join(get_args(Weights))}, not {weights!r}")
-    rows = fit.comparisons
+    rows, groups = _counted(fit.comparisons, groups)
     everyone = np.arange(len(rows)), len(rows)
     member, count = everyone if groups is None else group_numbers(groups, len(rows))
     keys = jax.random.split(key, num)

@@ -129,7 +129,7 @@ def rank_intervals(
             )
         owner = np.zeros(fit.scores.size, int)
         return _rank_intervals(fit.scores, owner, made, level, num, key)
-    parts = []
+    parts = [RankIntervals(*np.zeros((3, 0)))]
     for part in _parts(fit):
         key, own = jax.random.split(key)
         owner = np.repeat(np.arange(len(part)), np.diff(part.comparisons.item_offsets))
@@ -146,7 +146,11 @@ def _rank_intervals(
     key: PRNGKeyArray,
 ) -> RankIntervals:
     middle = np.asarray(scores)
-    drawn = np.ascontiguousarray((middle[:, None] + np.asarray(made.draws(num, key=key))).T)
+    # The level of a lone component is common to all, and would only cost digits.
+    component = np.asarray(made.levels.component)
+    is_lone = np.array_equal(component, np.searchsorted(owner, owner))
+    draw = made.reduced_draws if is_lone else made.draws
+    drawn = np.ascontiguousarray((middle[:, None] + np.asarray(draw(num, key=key))).T)
     ranks = np.sort(_drawn_ranks(drawn, owner), axis=0)
     # The smallest rank that so large a share of the draws does not exceed.
     tails = 0.5 * (1 - level), 0.5 * (1 + level)

@@ -21,6 +21,7 @@ from ._comparisons import Comparisons
 from ._curvature import AbstractCurvature, curvature_of
 from ._fit import RESULTS, Fit
 from ._fit import fit as find
+from ._influence import falls_apart
 from ._model import Model
 
 Means = Literal["removal", "reversal"]
@@ -49,7 +50,9 @@ def required_change(
         raise ValueError(f"delta must be a finite number, not {delta}")
     made = curvature_of(fit, using)
     rows, edge = fit.comparisons, float(fit.model.law.max_value)
-    response = np.asarray(made.solve(jnp.zeros_like(fit.scores).at[number].set(1)))
+    # Both ends of a row are in one component, whose level cancels.
+    unit = jnp.zeros_like(fit.scores).at[number].set(1)
+    response = np.asarray(made.reduced_solve(unit[:, None]))[:, 0]
     slope = np.asarray(rows.weight) * (response[np.asarray(rows.a)] - response[np.asarray(rows.b)])
     value = np.asarray(rows.value)
     change = _smallest_change(slope, -edge - value, edge - value, float(delta))
@@ -65,9 +68,9 @@ def required_change(
 def _smallest_change(slope: np.ndarray, low: np.ndarray, high: np.ndarray, delta: float):
     """argmin ‖x‖₂ with slope·x = delta and low ≤ x ≤ high: clip(λ slope), for the right λ ≥ 0."""
     slope = np.copysign(1.0, delta) * slope
-    ends = np.where(slope > 0, high, low)
     moves = slope != 0
-    reach = np.sum(slope[moves] * ends[moves])
+    ends = np.where(moves, np.where(slope > 0, high, low), 0)
+    reach = np.sum(slope * ends)
     if abs(delta) > reach * (1 + 1e-12):  # but for rounding
         raise ValueError(
             f"delta is {delta:g}, and to first order no values inside the law's support move this "
@@ -78,7 +81,7 @@ def _smallest_change(slope: np.ndarray, low: np.ndarray, high: np.ndarray, delta
     stops = np.full(slope.shape, np.inf)
     np.divide(ends, slope, out=stops, where=moves)
     order = np.argsort(stops)
-    stopped = np.cumsum(np.append(0, np.where(moves, slope * ends, 0)[order]))
+    stopped = np.cumsum(np.append(0, (slope * ends)[order]))
     squares = np.square(slope[order])
     growing = np.cumsum(np.append(0, squares[::-1]))[::-1]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -142,10 +145,12 @@ def flip_set(
     if top is not None:
         if first is not None or second is not None:
             raise ValueError("choose two items or top, not both")
+        _refuse_apart(made, np.arange(fit.scores.size))
         return _change_of_top(fit, made, _checked_top(fit, top), by, limit)
     pair = as_indices("first and second", _both(first, second), fit.comparisons.num_items)
     if pair[0] == pair[1]:
         raise ValueError(f"item {pair[0]} cannot change places with itself")
+    _refuse_apart(made, pair)
     scores = np.asarray(fit.scores)
     above, below = sorted((int(item) for item in pair), key=lambda item: -scores[item])
 
@@ -154,6 +159,17 @@ def flip_set(
 
     aim = f"item {below} above item {above}"
     return _Search(fit, made, by, limit, aim).run(above, below, is_changed)
+
+
+def _refuse_apart(made: AbstractCurvature, items: np.ndarray) -> None:
+    component, is_free = (
+        np.asarray(x)[items] for x in (made.levels.component, made.levels.is_free)
+    )
+    if is_free.any() and np.unique(component).size > 1:
+        raise ValueError(
+            "without a prior, items that no chain of comparisons connects have no common scale: "
+            "they cannot change places"
+        )
 
 
 def _both(first: int | None, second: int | None) -> np.ndarray:
@@ -234,12 +250,14 @@ class _Search(NamedTuple):
         return order[:enough]
 
     def _refit(self, now: Fit, rows: np.ndarray) -> Fit | None:
-        """Without the rows, or with them reversed; None where there is no optimum then."""
+        """Without the rows, or with them reversed; None where there is no common scale then."""
         old = self.fit.comparisons
         if self.by == "removal":
             changed = old.with_weights(old.weight.at[rows].set(0))
         else:
             changed = old.with_values(old.value.at[rows].multiply(-1))
+        if falls_apart(self.fit, changed):
+            return None
         found = find(self.fit.model, changed, initial=now.scores, throw=False)
         return found if found.result is RESULTS.successful else None
 
@@ -261,7 +279,7 @@ def _effects(now: Fit, made: AbstractCurvature, by: Means, above: int, below: in
     """To first order, what each row does to θ_above − θ_below when it is removed or reversed."""
     rows, model = now.comparisons, now.model
     ends = jnp.zeros_like(now.scores).at[above].set(1).at[below].set(-1)
-    response = made.solve(ends)
+    response = made.reduced_solve(ends[:, None])[:, 0]  # levels cancel within rows
     along = response[rows.a] - response[rows.b]
     if by == "reversal":
         return np.array(-2 * rows.weight * rows.value * along)

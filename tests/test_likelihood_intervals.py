@@ -120,19 +120,19 @@ def test_published_values():
 
 def test_sides_that_nothing_holds():
     """0 only wins, 3 only loses, 4 has no comparison but one of weight 0."""
-    rows = gbt.Comparisons(
-        [0, 0, 1, 2, 4], [1, 2, 2, 3, 0], np.ones(5), [1.0, 1, 1, 1, 0], num_items=5
-    )
-    # Averages of values at the edge are still there, although 0.1 + 0.2 is not 0.3.
-    weight = np.repeat([0.1, 0.2, 0.7], 5)
+    value = np.full(5, 0.3)
+    rows = gbt.Comparisons([0, 0, 1, 2, 4], [1, 2, 2, 3, 0], value, [1.0, 1, 1, 1, 0], num_items=5)
+    # Averages of values at the edge count as such, although rounding leaves them short of it.
+    weight = np.full(15, 0.1)
     a, b = np.tile([0, 0, 1, 2, 1], 3), np.tile([1, 2, 2, 3, 3], 3)
-    merged = gbt.Comparisons(a, b, np.ones(15), weight, num_items=5).merged()
+    merged = gbt.Comparisons(a, b, np.tile(value, 3), weight, num_items=5).merged()
+    assert (merged.value < 0.3).all()
     for one in (rows, merged):
-        fit = gbt.fit(gbt.Model(laws.Binary(), 3.0), one)
+        fit = gbt.fit(gbt.Model(laws.Scaled(laws.Binary(), 0.3), 3.0), one)
         found = likelihood_intervals(fit)
         np.testing.assert_array_equal(found.is_bounded_right, [False, True, True, True, False])
         np.testing.assert_array_equal(found.is_bounded_left, [True, True, True, False, False])
-        assert_exact(CGF["Binary"], fit, found)
+        assert_exact(lambda t: CGF["Binary"](mpmath.mpf(0.3) * t), fit, found)
 
 
 def test_far_from_where_curvature_is_felt():

@@ -70,7 +70,9 @@ class AbstractCurvature(eqx.Module):
         levels = [self.levels.entries(x, x) for x in (first, second)]
         free = self.levels.is_free
         unknown = apart & (free[first] | free[second])
-        return jnp.where(unknown, jnp.inf, reduced + jnp.where(apart, levels[0] + levels[1], 0))
+        known = reduced + jnp.where(apart, levels[0] + levels[1], 0)
+        # Rounding can leave a variance of zero slightly negative.
+        return jnp.where(unknown, jnp.inf, jnp.maximum(known, 0))
 
     def draws(self, num: int, *, key: Array) -> Float[Array, " items num"]:
         """Independent draws from the normal law of mean 0 and covariance N, one per column.

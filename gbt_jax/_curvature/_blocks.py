@@ -63,9 +63,7 @@ class BlockCurvature(AbstractCurvature):
             together = (owner[:, :, None] == owner[:, None, :]) & (owner >= 0)[:, :, None]
             filled = blocks + np.where(together, along[:, :, None], 0)
             filled += (owner < 0)[:, :, None] * np.eye(size, dtype=share.dtype)
-            is_known = ~np.isnan(filled).any(axis=(1, 2))
-            factor = np.full_like(filled, np.nan)
-            factor[is_known] = np.linalg.cholesky(filled[is_known])
+            factor = _factors(filled)
             normal = generator.standard_normal((count, size, num), share.dtype)
             drawn[items] = (factor @ normal)[at]
         return levels.removed(jnp.asarray(drawn))
@@ -119,6 +117,18 @@ def block_curvature(fits: UserFits) -> BlockCurvature:
         edges=Edges(jnp.asarray(a), jnp.asarray(b), point.curvature),
         levels=levels,
     )
+
+
+def _factors(matrices: np.ndarray) -> np.ndarray:
+    """Cholesky factors; NaN where a matrix has none, of a user whose fit failed or whose Hessian
+    rounding has spoilt."""
+    factors = np.full_like(matrices, np.nan)
+    try:
+        factors = np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        if len(matrices) > 1:
+            factors = np.concatenate([_factors(half) for half in np.array_split(matrices, 2)])
+    return factors
 
 
 def _rounded_up(sizes: np.ndarray) -> np.ndarray:
