@@ -105,22 +105,29 @@ def influence(
     if exact:
         return _of_sets(fit, [np.array([row]) for row in chosen], exact, using)
     made = curvature_of(fit, using)
-    changes = _of_rows(fit, made, chosen)
-    if not is_held(fit.model.prior_std, fit.comparisons.weight):
-        # What a bridge holds up, only a weak prior does without it: no step can tell.
-        bridging = bridges(fit.comparisons)[chosen] & np.isfinite(np.asarray(changes)).all(axis=0)
-        for column in np.flatnonzero(bridging):
-            changes = changes.at[:, column].set(_refitted_change(fit, chosen[[column]]))
-    if not isinstance(made, DenseCurvature) or not chosen.size:
+    changes, is_lost = _of_rows(fit, made, chosen), _lost_steps(fit, made, chosen)
+    for column in np.flatnonzero(is_lost):
+        changes = changes.at[:, column].set(_refitted_change(fit, chosen[[column]]))
+    if not isinstance(made, DenseCurvature):
         return changes
     most = chosen.size if refined is None else min(refined, chosen.size)
     lengths = np.linalg.norm(np.asarray(changes), axis=0)
-    largest = np.argsort(-np.where(np.isfinite(lengths), lengths, 0))[:most]
+    lengths = np.where(np.isfinite(lengths) & ~is_lost, lengths, 0)
+    largest = np.argsort(-lengths)[:most]
     largest = largest[lengths[largest] > 0]
     if not largest.size:
         return changes
     better = _refined(fit, made, chosen[largest][:, None], changes[:, largest])
     return changes.at[:, largest].set(better)
+
+
+def _lost_steps(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> np.ndarray:
+    """Rows whose Newton step is lost in rounding: without them only a weak prior holds a part."""
+    if is_held(old.model.prior_std, old.comparisons.weight):
+        return np.zeros(rows.size, bool)
+    precision = np.asarray(made.levels.precision)
+    is_known = (precision[np.asarray(x)[rows]] > 0 for x in (old.comparisons.a, old.comparisons.b))
+    return bridges(old.comparisons)[rows] & np.logical_and(*is_known)
 
 
 def _members(groups: Sequence | np.ndarray, size: int) -> list[np.ndarray]:

@@ -161,6 +161,15 @@ def test_resilience():
     assert changes[-1] > 50 * changes[-2] > 50**2 * changes[-3]
 
 
+def test_resilience_needs_a_prior_and_ignores_padding():
+    with pytest.raises(ValueError, match="without a prior nothing bounds"):
+        gbt.check_resilience(gbt.fit(gbt.Model(laws.Uniform(), np.inf), ROWS))
+    padding = ROWS.with_weights(np.zeros(40))
+    report = gbt.check_resilience(gbt.fit(gbt.Model(laws.Uniform(), 1.0), padding))
+    assert report.holds
+    assert report.checked == 0
+
+
 def test_resilience_of_estimators():
     assert gbt.check_resilience(average, ROWS, max_value=1.0, bound=2 * np.sqrt(2)).holds
     assert not gbt.check_resilience(elo(0.3), ROWS, max_value=1.0, bound=0.05).holds

@@ -136,6 +136,26 @@ def test_a_bridge_without_a_prior():
     assert np.isfinite(found[:, [0, 2]]).all()
 
 
+def test_a_bridge_under_a_weak_prior():
+    """Where the step's denominator is lost in rounding, the answer is a refit's."""
+    rows = gbt.Comparisons([0, 1, 1, 2], [1, 2, 2, 3], [0.7, 0.2, 0.4, -0.3], num_items=4)
+    weak = gbt.fit(gbt.Model(laws.Uniform(), 1e8), rows)
+    exact = gbt.influence(weak, exact=True)
+    np.testing.assert_allclose(gbt.influence(weak), exact, rtol=1e-3, atol=1e-6)
+    groups = gbt.influence(weak, groups=[0, 1, 2, 0])
+    assert np.isfinite(np.asarray(groups)).all()
+
+
+def test_an_optimum_that_is_lost_has_no_influence():
+    """49 wins and one loss: without the loss, and without a prior, the winner has no bound."""
+    values = np.append(np.ones(49), -1.0)
+    rows = gbt.Comparisons(np.zeros(50, int), np.ones(50, int), values, num_items=2)
+    fit = gbt.fit(gbt.Model(laws.Binary(), np.inf), rows)
+    found = np.asarray(gbt.influence(fit, comparisons=[49, 0]))
+    assert np.isnan(found[:, 0]).all()
+    assert np.isfinite(found[:, 1]).all()
+
+
 def test_bridges_on_paths_and_in_groups():
     """On a path every row is a bridge; a second row beside one frees it."""
     size = 300

@@ -33,6 +33,20 @@ def test_sandwich(fit):
     np.testing.assert_allclose(clustered, expected, rtol=1e-9, atol=1e-12)
 
 
+def test_padding_weak_priors_and_merged_rows(fit):
+    """Padding counts nothing, levels cost no digits, averages do not tell."""
+    columns = (np.append(x, y) for x, y in ((ROWS.a, 0), (ROWS.b, 1), (ROWS.value, 0.9)))
+    padded = gbt.Comparisons(*columns, np.append(ROWS.weight, 0), num_items=9)
+    found = gbt.robust_covariance(gbt.fit(MODEL, padded), groups=np.append(JUDGE, 99))
+    np.testing.assert_allclose(found, gbt.robust_covariance(fit, groups=JUDGE), rtol=1e-9)
+    weak, free = (gbt.fit(gbt.Model(laws.Uniform(), std), ROWS) for std in (1e10, np.inf))
+    found, expected = (gbt.robust_covariance(x, groups=JUDGE) for x in (weak, free))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+    votes = gbt.Comparisons([0, 0, 0, 1], [1, 1, 1, 2], [0.1, 0.5, -1, 1], num_items=3).merged()
+    with pytest.raises(ValueError, match="do not tell how their repeats vary"):
+        gbt.robust_covariance(gbt.fit(MODEL, votes))
+
+
 def test_many_rows_and_iterative_solves():
     """More rows than are solved for at a time, and no matrix to solve with."""
     rows = random_comparisons(20, 2500)

@@ -124,6 +124,18 @@ def test_without_a_prior():
     np.testing.assert_array_equal(np.isnan(ranks.rank), [True] * 4 + [False] * 2)
 
 
+def test_a_spoilt_user_spoils_no_other():
+    """A weight that leaves nothing of the rest of a Hessian: its user alone has no draws."""
+    rows = gbt.UserComparisons.from_arrays(
+        [0, 0, 1, 1], [0, 1, 0, 1], [1, 2, 1, 2], [0.3, 0.2, 0.3, 0.2], [1e18, 1, 1, 1]
+    )
+    fits = gbt.fit_users(gbt.Model(laws.Gaussian(1.0), 1.0), rows)
+    drawn = np.asarray(gbt.posterior_samples(fits, 5, key=jax.random.key(0)))
+    assert np.isfinite(drawn[:, 3:]).all()
+    nobody = gbt.fit_users(GAUSSIAN, gbt.UserComparisons.from_arrays([], [], [], []))
+    assert gbt.rank_intervals(nobody, key=jax.random.key(0)).rank.size == 0
+
+
 def test_equal_scores_share_a_rank():
     rows = gbt.Comparisons([0], [1], [0.5], num_items=4)
     ranks = gbt.rank_intervals(gbt.fit(GAUSSIAN, rows), key=jax.random.key(0), num=50)

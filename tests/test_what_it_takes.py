@@ -134,6 +134,25 @@ def test_without_a_prior_an_optimum_may_be_lost():
         assert flips.fit.result is gbt.RESULTS.successful
 
 
+def test_weak_priors_and_components():
+    """Levels cost no digits, and without a prior what falls apart changes no places."""
+    strong = gbt.required_change(gbt.fit(gbt.Model(laws.Uniform(), np.inf), ROWS), 5, 0.3)
+    weak = gbt.required_change(gbt.fit(gbt.Model(laws.Uniform(), 1e9), ROWS), 5, 0.3)
+    np.testing.assert_allclose(weak.change, strong.change, atol=1e-7)
+    # Item 0 hangs on two comparisons: without them it has no place, and so no other one.
+    rows = gbt.Comparisons(
+        [0, 0, 1, 2, 1, 2], [1, 2, 2, 3, 3, 1], [0.8, 0.7, 0.1, 0.3, 0.2, 0.1], num_items=4
+    )
+    free = gbt.fit(gbt.Model(laws.Uniform(), np.inf), rows)
+    flips = gbt.flip_set(free, 0, 1)
+    assert not {0, 1} <= set(flips.rows.tolist())
+    pairs = gbt.Comparisons([0, 2], [1, 3], [0.5, 0.2], num_items=4)
+    apart = gbt.fit(gbt.Model(laws.Uniform(), np.inf), pairs)
+    for question in ({"first": 0, "second": 2}, {"top": 1}):
+        with pytest.raises(ValueError, match="no common scale"):
+            gbt.flip_set(apart, **question)
+
+
 def test_what_cannot_be_asked_is_refused(fit):
     for arguments, message in (
         (((0,), {}), "two items, first and second, or top"),
