@@ -18,10 +18,11 @@ from .._fit import RESULTS
 from .._model import Model
 from .._objective import Evaluation, evaluate
 from .._user_fits import UserFits
+from .._workers import in_threads, num_workers
 from ._base import AbstractCurvature, Edges
 from ._levels import Levels, levels_of
 
-_AT_ONCE = 2**22  # entries of matrices in the work, beside those kept
+_AT_ONCE = 2**19  # entries of matrices in the work of a thread: a few megabytes
 
 
 @final
@@ -97,16 +98,22 @@ def block_curvature(fits: UserFits) -> BlockCurvature:
     classes, stack = np.unique(_rounded_up(sizes), return_inverse=True)
     blocks, number = [], np.zeros(len(fits), int)
     log_determinants = np.full(len(fits), np.nan)
+    parts: list[tuple[np.ndarray, np.ndarray]] = []  # users, and where their matrices go
     for which, size in enumerate(classes.tolist()):
         users = np.flatnonzero(stack == which)
         number[users] = np.arange(users.size)
-        stacked = np.zeros((users.size, size, size), scores.dtype)
+        blocks.append(np.zeros((users.size, size, size), scores.dtype))
         step = max(_AT_ONCE // size**2, 1)
-        for start in range(0, users.size, step):
-            some = users[start : start + step]
-            part, log_determinants[some] = _inverses(some, size, data, point, levels)
-            stacked[start : start + step] = np.where(is_good[some, None, None], part, np.nan)
-        blocks.append(stacked)
+        starts = range(0, users.size, step)
+        parts += [(users[k : k + step], blocks[-1][k : k + step]) for k in starts]
+
+    def work(part: tuple[np.ndarray, np.ndarray]) -> None:
+        users, place = part
+        found, log_determinants[users] = _inverses(users, place.shape[1], data, point, levels)
+        place[:] = np.where(is_good[users, None, None], found, np.nan)
+
+    for _ in in_threads(work, parts, num_workers()):
+        pass
     log_determinants[~is_good] = np.nan
     return BlockCurvature(
         blocks=tuple(blocks),
