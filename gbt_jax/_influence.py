@@ -12,7 +12,6 @@ that moves scores far, `_leave_out` goes on from there.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -25,7 +24,7 @@ from ._fit import Fit
 from ._fit import fit as find
 from ._graph import bridges, component_labels, is_held, may_be_unbounded, unbounded_items
 from ._leave_out import refined_changes
-from ._model import Model
+from ._objective import row_derivatives
 from ._sensitivity import solved_differences
 
 _LARGE_GROUP = 512  # rows: beyond, a refit is cheaper than a matrix of rows × rows
@@ -61,8 +60,8 @@ def what_if(
     refitted = find(fit.model, rows, initial=fit.scores)
     # The gradient at the old optimum, from the rows that are not what they were.
     old, size = fit.comparisons, len(fit.comparisons)
-    pull = _residuals(fit.model, rows, fit.scores)[0]
-    pull = pull.at[:size].add(-_residuals(fit.model, old, fit.scores)[0])
+    pull = row_derivatives(fit.model, rows, fit.scores)[0]
+    pull = pull.at[:size].add(-row_derivatives(fit.model, old, fit.scores)[0])
     new = np.flatnonzero(pull)
     predicted = solved_differences(made, rows.a[new], rows.b[new], -pull[new]).sum(axis=1)
     return WhatIf(refitted, refitted.scores - fit.scores, predicted)
@@ -210,7 +209,7 @@ def _refitted_change(old: Fit, rows: np.ndarray) -> Array:
 def _of_rows(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> Array:
     """Each row alone."""
     a, b = old.comparisons.a[rows], old.comparisons.b[rows]
-    residual, row_curvature = _residuals(old.model, old.comparisons, old.scores)
+    residual, row_curvature = row_derivatives(old.model, old.comparisons, old.scores)
     held = 1 - row_curvature[rows] * made.difference_variance(a, b)
     # Rows of weight 0 change nothing, even where nothing else relates their items.
     counts = np.asarray(old.comparisons.weight)[rows] > 0
@@ -227,7 +226,7 @@ def _group_change(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> Array:
     """Several rows together."""
     counted = rows[np.asarray(old.comparisons.weight)[rows] > 0]
     a, b = old.comparisons.a[counted], old.comparisons.b[counted]
-    residual, row_curvature = _residuals(old.model, old.comparisons, old.scores)
+    residual, row_curvature = row_derivatives(old.model, old.comparisons, old.scores)
     solved = solved_differences(made, a, b, jnp.ones(counted.size, old.scores.dtype))
     inner = solved[a] - solved[b]
     left = jnp.eye(counted.size, dtype=inner.dtype) - row_curvature[counted][:, None] * inner
@@ -240,11 +239,3 @@ def falls_apart(old: Fit, left: Comparisons) -> bool:
         return False
     before, after = (np.unique(component_labels(x)).size for x in (old.comparisons, left))
     return after > before
-
-
-@jax.jit
-def _residuals(model: Model, rows: Comparisons, scores: Array) -> tuple[Array, Array]:
-    """(ρ, c) of every row."""
-    t = scores[rows.a] - scores[rows.b]
-    residual = rows.weight * (model.law.mean(t) - rows.value)
-    return residual, rows.weight * model.law.variance(t)

@@ -30,7 +30,7 @@ from ._comparisons import Comparisons
 from ._curvature import DenseCurvature
 from ._fit import Fit
 from ._model import Model
-from ._objective import row_curvatures
+from ._objective import row_derivatives
 
 _MOVING_ROWS = 32  # on the largest Tournesol problem: errors below 1%; with 16 below 6%
 _MOST_ROUNDS = 60
@@ -86,7 +86,7 @@ def _block(
 def _with_moving_rows(fit: Fit, sets: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     """Each set followed by the other rows whose differences are predicted to move most."""
     a, b = np.asarray(fit.comparisons.a), np.asarray(fit.comparisons.b)
-    curvature = np.asarray(row_curvatures(fit.model, fit.comparisons, fit.scores))
+    curvature = np.asarray(row_derivatives(fit.model, fit.comparisons, fit.scores)[1])
     moved = np.abs(predicted[a] - predicted[b]) * np.sqrt(curvature)[:, None]
     np.put_along_axis(moved, sets.T, -1, axis=0)
     most = min(_MOVING_ROWS, a.size - sets.shape[1])

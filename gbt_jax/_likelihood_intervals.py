@@ -35,6 +35,7 @@ from jaxtyping import ArrayLike, Bool, Float
 
 from . import _chunks
 from ._arrays import gather, positive
+from ._curvature import refuse_unfinished
 from ._fit import RESULTS, Fit
 from ._user_fits import UserFits
 from .laws import AbstractRootLaw
@@ -76,13 +77,7 @@ def likelihood_intervals(fit: Fit | UserFits, *, drop: ArrayLike = 1.0) -> Likel
         raise ValueError(f"drop must be one number, not an array of shape {limit.shape}")
     if isinstance(fit, UserFits):
         return _of_users(fit, limit.astype(fit.scores.dtype))
-    if not isinstance(fit, Fit):
-        raise TypeError(f"likelihood_intervals takes a Fit or UserFits, not {type(fit).__name__}")
-    if fit.result is not RESULTS.successful:
-        raise ValueError(
-            f"the fit did not find the optimum ({fit.result.name}), so there is no likelihood at "
-            "the optimum to compare with"
-        )
+    refuse_unfinished(fit)
     rows = fit.comparisons
     columns = rows.a, rows.b, rows.value, rows.weight
     return _intervals(fit.model.law, columns, fit.scores, limit.astype(fit.scores.dtype))

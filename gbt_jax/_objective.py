@@ -137,9 +137,10 @@ def hessian_product(
 
 
 @jax.jit
-def row_curvatures(model: Model, comparisons: Comparisons, scores: Array) -> Array:
-    """w Φ''(t) of every comparison."""
-    return comparisons.weight * model.law.variance(_differences(comparisons, scores))
+def row_derivatives(model: Model, comparisons: Comparisons, scores: Array) -> tuple[Array, Array]:
+    """(w (Φ'(t) − r), w Φ''(t)) of every comparison: its derivatives in t."""
+    t, (value, weight) = _differences(comparisons, scores), _columns(comparisons, scores.dtype)
+    return weight * (model.law.mean(t) - value), weight * model.law.variance(t)
 
 
 def dense_hessian(comparisons: Comparisons, point: Evaluation) -> Array:

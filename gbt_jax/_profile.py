@@ -22,21 +22,18 @@ r − (τᵀ r) c instead of r keep cᵀ d = 0, and what they lose along c adds 
 """
 
 import statistics
-from typing import NamedTuple, final
+from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float
 
-from ._arrays import as_indices, gather
-from ._comparisons import Comparisons
+from ._arrays import as_indices
 from ._curvature import AbstractCurvature, DenseCurvature, curvature_of, refuse_unfinished
+from ._displaced_loss import DisplacedLoss, Point, centred
 from ._fit import Fit
-from ._likelihood_intervals import gauss_rule
-from ._model import Model
 
 _ENTRIES = 2**19  # comparisons × lanes at a time: a few megabytes an array
 _MAX_ROUNDS = 500  # three to ten are usual
@@ -44,7 +41,6 @@ _MAX_INNER_STEPS = 10_000
 _CEILING = 4.0  # how high the loss may rise on the way, in units of z²/2
 _CLOSE = 0.2  # how small δ must be, in the same units, for s to move
 _SUFFICIENT_DECREASE = 1e-4  # of the loss at fixed s, in units of δ
-_ROUNDING = 4.0  # rounding errors of a sum, in units of ε times the norm of its terms
 _MOST_NOISE = 0.1  # of z²/2: with more rounding errors an end counts as not found
 
 
@@ -97,7 +93,7 @@ def _distances(fit: Fit, made: AbstractCurvature, items: np.ndarray, goal: float
     """Of both ends from the scores."""
     constraint = _constraints(made, items)
     solved = made.solve(constraint)
-    problem = _Problem(
+    problem = DisplacedLoss(
         model=fit.model,
         comparisons=fit.comparisons,
         scores=fit.scores,
@@ -118,12 +114,7 @@ def _distances(fit: Fit, made: AbstractCurvature, items: np.ndarray, goal: float
 def _constraints(made: AbstractCurvature, items: np.ndarray) -> Array:
     """c of each item, as columns."""
     columns = jnp.zeros((made.num_items, items.size), made.levels.share.dtype)
-    return _centred(made, columns.at[items, np.arange(items.size)].set(1))
-
-
-def _centred(made: AbstractCurvature, columns: Array) -> Array:
-    """Columns of mean zero over each component that no prior holds."""
-    return jnp.where(made.levels.is_free[:, None], made.levels.removed(columns), columns)
+    return centred(made, columns.at[items, np.arange(items.size)].set(1))
 
 
 def _inverse_diagonal(made: AbstractCurvature) -> Array:
@@ -131,111 +122,6 @@ def _inverse_diagonal(made: AbstractCurvature) -> Array:
     a, b, curvature = made.edges
     diagonal = made.levels.precision.at[a].add(curvature).at[b].add(curvature)
     return jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
-
-
-class _Point(NamedTuple):
-    """The loss above that of the optimum, its gradient, and w Φ'', in columns."""
-
-    rise: Array
-    noise: Array  # how far rounding may have moved the rise
-    gradient: Array
-    curvature: Array
-
-
-@final
-class _Problem(eqx.Module):
-    """The loss around its optimum, of columns of displacements."""
-
-    model: Model
-    comparisons: Comparisons
-    scores: Array
-    made: AbstractCurvature  # at the optimum
-    inverse_diagonal: Array | None  # where there is no matrix N
-    goal: Array  # z²/2
-
-    def evaluate(self, x: Array) -> _Point:
-        """Row by row, since the loss itself is large beside its rise."""
-        law, weight, value = self.model.law, *self.columns()
-        start, moved = self.differences(self.scores[:, None]), self.differences(x)
-        t = start + moved
-        mean, precision = (column[:, None] for column in self.prior())
-        pull = precision * (self.scores[:, None] - mean)
-        rise, noise = self.data_rise(start, moved)
-        slopes = self.scatter(weight * (law.mean(t) - value))
-        # Rounding must not move the level of a component, which a weak prior hardly holds.
-        gradient = pull + precision * x + self.made.levels.removed(slopes)
-        return _Point(
-            rise=rise + jnp.sum(x * (pull + 0.5 * precision * x), axis=0),
-            noise=noise,
-            gradient=gradient,
-            curvature=weight * law.variance(t),
-        )
-
-    def data_rise(self, start: Array, moved: Array) -> tuple[Array, Array]:
-        """(Σ w (Φ(t) − Φ(t*) − r (t − t*)), how far rounding may have moved it), of each lane.
-
-        Where differences lose too many digits, the slopes w (Φ' − r) are integrated instead, as
-        in `_likelihood_intervals.py`.
-        """
-        law, weight, value = self.model.law, *self.columns()
-        eps = float(jnp.finfo(moved.dtype).eps)
-        at_start = law.cgf(start)
-        direct = jnp.sum(weight * (law.cgf(start + moved) - at_start - value * moved), axis=0)
-        terms = jnp.abs(law.mean(start + moved)) + jnp.abs(law.mean(start)) + jnp.abs(value)
-        least = _ROUNDING * eps * jnp.linalg.norm(weight * terms * moved, axis=0)
-        lost = _ROUNDING * eps * jnp.linalg.norm(weight * at_start)
-
-        def integrated() -> tuple[Array, Array]:
-            def add(total: Array, node: Array) -> tuple[Array, None]:
-                slopes = law.mean(start + node[0] * moved) - value
-                return total + node[1] * jnp.sum(weight * slopes * moved, axis=0), None
-
-            integral, _ = lax.scan(add, jnp.zeros_like(direct), gauss_rule(moved.dtype))
-            better = jnp.abs(integral - direct) <= 4 * (least + lost)
-            return jnp.where(better, integral, direct), least + jnp.where(better, 0, lost)
-
-        is_lost = lost > eps ** (2 / 3) * self.goal
-        return lax.cond(is_lost, integrated, lambda: (direct, least + lost))
-
-    def product(self, curvature: Array, v: Array) -> Array:
-        """M v."""
-        return self.prior()[1][:, None] * v + self.scatter(curvature * self.differences(v))
-
-    def precondition(self, v: Array) -> Array:
-        """N v, or in its place a diagonal and the levels, which no diagonal feels."""
-        if self.inverse_diagonal is None:
-            return self.made.solve(v)
-        scaled = self.inverse_diagonal[:, None] * _centred(self.made, v)
-        return _centred(self.made, scaled) + self.made.levels.apply(v)
-
-    @property
-    def forcing(self) -> float:
-        """How precisely systems are solved at least.
-
-        δ is as good as its system is solved in the norm of M. With N that is about the norm in
-        which residuals are measured, with a diagonal it is not.
-        """
-        return 0.1 if self.inverse_diagonal is None else 1e-6
-
-    def columns(self) -> tuple[Array, Array]:
-        """Weights and values."""
-        rows = self.comparisons.weight, self.comparisons.value
-        weight, value = (column[:, None].astype(self.scores.dtype) for column in rows)
-        return weight, value
-
-    def prior(self) -> tuple[Array, Array]:
-        """Means and precisions."""
-        return self.model.prior(self.comparisons.num_items, self.scores.dtype)
-
-    def differences(self, x: Array) -> Array:
-        """B x."""
-        return gather(x, self.comparisons.a) - gather(x, self.comparisons.b)
-
-    def scatter(self, rows: Array) -> Array:
-        """Bᵀ rows."""
-        size = self.comparisons.num_items
-        first = jax.ops.segment_sum(rows, self.comparisons.a, size)
-        return first - jax.ops.segment_sum(rows, self.comparisons.b, size)
 
 
 class _Lanes(NamedTuple):
@@ -271,7 +157,7 @@ class _State(NamedTuple):
 
 
 @jax.jit
-def _search(problem: _Problem, constraint: Array, solved: Array) -> tuple[Array, Array]:
+def _search(problem: DisplacedLoss, constraint: Array, solved: Array) -> tuple[Array, Array]:
     """(distances, whether they were found), ends × items, from c and N c."""
     c = jnp.concatenate([-constraint, constraint], axis=1)
     image = problem.precondition(c)
@@ -307,7 +193,7 @@ def _first(lanes: _Lanes, solved: Array) -> _State:
     )
 
 
-def _advance(problem: _Problem, lanes: _Lanes, at: _State) -> _State:
+def _advance(problem: DisplacedLoss, lanes: _Lanes, at: _State) -> _State:
     """Evaluate what is tried; where it is accepted find the next step, elsewhere shorten it."""
     x = at.x + at.length * at.step
     s = jnp.sum(lanes.c * x, axis=0)  # where rounding has left it
@@ -352,7 +238,7 @@ def _next(lanes: _Lanes, at: _State, newton: _Newton) -> _State:
     )
 
 
-def _kept(at: _State, point: _Point) -> Array:
+def _kept(at: _State, point: Point) -> Array:
     """What to keep of a length that went too far, between a tenth and a half.
 
     Where s moves, a convex rise is below its ceiling where the chord to what was tried is; at fixed
@@ -378,7 +264,9 @@ def _next_distance(
     return jnp.where(first, tries[0], jnp.where(second, tries[1], middle))
 
 
-def _newton_step(problem: _Problem, lanes: _Lanes, curvature: Array, gradient: Array) -> _Newton:
+def _newton_step(
+    problem: DisplacedLoss, lanes: _Lanes, curvature: Array, gradient: Array
+) -> _Newton:
     """The minimum of ½ dᵀ M d + gᵀ d with cᵀ d = 0, by conjugate gradients."""
 
     def projected(residual: Array) -> tuple[Array, Array]:

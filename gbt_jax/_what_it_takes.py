@@ -22,7 +22,7 @@ from ._curvature import AbstractCurvature, curvature_of
 from ._fit import RESULTS, Fit
 from ._fit import fit as find
 from ._influence import falls_apart
-from ._model import Model
+from ._objective import row_derivatives
 
 Means = Literal["removal", "reversal"]
 _CONTENDERS = 3  # on either side of the top's edge, whose pairs are tried first
@@ -277,21 +277,20 @@ class _Search(NamedTuple):
 
 def _effects(now: Fit, made: AbstractCurvature, by: Means, above: int, below: int) -> np.ndarray:
     """To first order, what each row does to θ_above − θ_below when it is removed or reversed."""
-    rows, model = now.comparisons, now.model
+    rows = now.comparisons
     ends = jnp.zeros_like(now.scores).at[above].set(1).at[below].set(-1)
     response = made.reduced_solve(ends[:, None])[:, 0]  # levels cancel within rows
     along = response[rows.a] - response[rows.b]
     if by == "reversal":
         return np.array(-2 * rows.weight * rows.value * along)
-    return np.array(_removal_factors(model, now, made) * along)
+    return np.array(_removal_factors(now, made) * along)
 
 
-def _removal_factors(model: Model, now: Fit, made: AbstractCurvature) -> Array:
+def _removal_factors(now: Fit, made: AbstractCurvature) -> Array:
     """ρ/(1 − c xᵀN x) of each row."""
     rows = now.comparisons
-    t = now.scores[rows.a] - now.scores[rows.b]
-    residual = rows.weight * (model.law.mean(t) - rows.value)
-    held = 1 - rows.weight * model.law.variance(t) * made.difference_variance(rows.a, rows.b)
+    residual, row_curvature = row_derivatives(now.model, rows, now.scores)
+    held = 1 - row_curvature * made.difference_variance(rows.a, rows.b)
     # Rows that alone hold their items have 0 here up to rounding; they are left where they are.
     is_held = held > float(jnp.finfo(held.dtype).eps) ** 0.5
     return jnp.where(is_held, residual / jnp.where(is_held, held, 1), 0)

@@ -50,6 +50,7 @@ ROOMS = (
     "_uncertainty",
     "_robust",
     "_likelihood_intervals",
+    "_displaced_loss",
     "_profile",
     "_diagnostics",
     "_sampling",

@@ -252,7 +252,7 @@ def test_what_makes_no_sense_is_refused():
             likelihood_intervals(fit, drop=drop)
     with pytest.raises(ValueError, match=r"drop must be one number, not an array of shape \(2,\)"):
         likelihood_intervals(fit, drop=[1.0, 2.0])
-    with pytest.raises(TypeError, match="takes a Fit or UserFits, not Model"):
+    with pytest.raises(TypeError, match="a Fit is needed, not Model"):
         likelihood_intervals(fit.model)  # pyright: ignore
     lost = gbt.fit(gbt.Model(laws.Binary(), np.inf), rows.with_values([1.0, -1.0]), throw=False)
     with pytest.raises(ValueError, match=r"did not find the optimum \(no_finite_optimum\)"):

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from .. import _graph
 from .._fit import RESULTS, Fit
-from .._objective import row_curvatures
+from .._objective import row_derivatives
 from .._user_fits import UserFits
 from ._base import AbstractCurvature
 from ._blocks import block_curvature
@@ -54,7 +54,8 @@ def variances(
     if not (is_held and _SMALL < size <= _MOST_ELIMINATED):
         return curvature(fit).diagonal()
     _, precision = fit.model.prior(size, fit.scores.dtype)
-    columns = rows.a, rows.b, row_curvatures(fit.model, rows, fit.scores), precision
+    _, row_curvature = row_derivatives(fit.model, rows, fit.scores)
+    columns = rows.a, rows.b, row_curvature, precision
     found = inverse_diagonal(*(np.asarray(x) for x in columns))
     return jnp.asarray(found, fit.scores.dtype)
 
