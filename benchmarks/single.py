@@ -124,9 +124,8 @@ def compiled(comparisons: gbt.Comparisons, model: gbt.Model):
     """The compiled fit, and the seconds that tracing and compiling took."""
     start = time.perf_counter()
     solver = gbt.NewtonCG() if comparisons.num_items > 48 else gbt.NewtonCholesky()
-    program = _fit._fit.lower(
-        model, comparisons, None, None, solver=solver, max_steps=256
-    ).compile()
+    run = _fit.program(model, comparisons)
+    program = run.lower(model, comparisons, None, None, solver=solver, max_steps=256).compile()
     return program, time.perf_counter() - start
 
 

@@ -14,6 +14,7 @@ from jaxtyping import ArrayLike, Float
 from . import _graph
 from ._arrays import floating, is_concrete, whole_number
 from ._comparisons import Comparisons
+from ._compilation import quick_options
 from ._model import Model
 from ._newton import Solution
 from ._optimum import error_bound, implicit_scores, refuse_outside, solve
@@ -137,7 +138,8 @@ def fit(
     if unbounded.size:
         result = _without_optimum(model, comparisons)
     else:
-        result = _fit(model, comparisons, start, tolerances, solver=solver, max_steps=max_steps)
+        run = program(model, comparisons)
+        result = run(model, comparisons, start, tolerances, solver=solver, max_steps=max_steps)
     if is_concrete(result) and result.result is not RESULTS.successful:
         refuse_outside(model.law, comparisons)
     if not unbounded.size and not _graph.is_held(model.prior_std, comparisons.weight):
@@ -188,7 +190,12 @@ def as_tolerances(rtol: float | None, atol: float | None, dtype) -> Array | None
     return jnp.asarray([rtol or 0, atol or 0], dtype) if rtol or atol else None
 
 
-@functools.partial(jax.jit, static_argnames=("max_steps", "solver"))
+def program(model: Model, comparisons: Comparisons):
+    """The jitted function that makes a `Fit`. With few items, compiling it is all that counts."""
+    is_small = comparisons.num_items <= _DENSE_ITEMS
+    return _quick_program() if is_small and is_concrete(model, comparisons) else _program
+
+
 def _fit(model, comparisons, initial, tolerances, *, solver, max_steps) -> Fit:
     outcome = solve(model, comparisons, initial, tolerances, solver=solver, max_steps=max_steps)
     return Fit(
@@ -200,6 +207,15 @@ def _fit(model, comparisons, initial, tolerances, *, solver, max_steps) -> Fit:
         model=model,
         comparisons=comparisons,
     )
+
+
+_STATIC = ("max_steps", "solver")
+_program = jax.jit(_fit, static_argnames=_STATIC)
+
+
+@functools.cache
+def _quick_program():
+    return jax.jit(_fit, static_argnames=_STATIC, compiler_options=quick_options())
 
 
 def result_codes(outcome: Solution) -> Array:

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 # Each room imports only from rooms above it. A new file or folder of gbt_jax/ gets a line here.
 ROOMS = (
     "_arrays",
+    "_compilation",
     "_special",
     "laws",
     "_comparisons",
