@@ -19,7 +19,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
 from ._arrays import as_indices, whole_number
-from ._curvature import AbstractCurvature, curvature, curvature_of, variances
+from ._curvature import AbstractCurvature, curvature, curvature_of, held_draws, variances
 from ._fit import Fit
 from ._user_fits import UserFits
 
@@ -102,7 +102,10 @@ def posterior_samples(
 ) -> Float[Array, "num items"]:
     """Independent draws of all scores."""
     num = whole_number("num", num, at_least=1)
-    return jnp.asarray(fit.scores) + curvature_of(fit, using).draws(num, key=key).T
+    drawn = held_draws(fit, num, key) if using is None and isinstance(fit, Fit) else None
+    if drawn is None:
+        drawn = curvature_of(fit, using).draws(num, key=key)
+    return jnp.asarray(fit.scores) + jnp.asarray(drawn).T
 
 
 def rank_intervals(
@@ -116,24 +119,31 @@ def rank_intervals(
     """Equal-tailed intervals of the ranks, from `num` draws of all scores.
 
     Without a prior, components have no common scale: ranks across them are refused (NaN for a
-    user who has several).
+    user who has several). Many users are done in parts, to save memory, unless `using` is given.
     """
     normal_quantile(level)  # refuses what is no level
     num = whole_number("num", num, at_least=1)
     if isinstance(fit, Fit):
+        owner = np.zeros(fit.scores.size, int)
+        drawn = held_draws(fit, num, key) if using is None else None
+        if drawn is not None:
+            return _ranks_of_draws(np.asarray(fit.scores), owner, drawn, level)
         made = curvature_of(fit, using)
-        if _incomparable(made, np.zeros(fit.scores.size, int)).any():
+        if _incomparable(made, owner).any():
             raise ValueError(
                 "without a prior, items that no chain of comparisons connects have no common "
                 "scale, and so no ranks: fit the components apart, or give a finite prior_std"
             )
-        owner = np.zeros(fit.scores.size, int)
+        return _rank_intervals(fit.scores, owner, made, level, num, key)
+    if using is not None:
+        made = curvature_of(fit, using)
+        owner = np.repeat(np.arange(len(fit)), np.diff(fit.comparisons.item_offsets))
         return _rank_intervals(fit.scores, owner, made, level, num, key)
     parts = [RankIntervals(*np.zeros((3, 0)))]
-    for part in _parts(fit):
+    for part in in_parts(fit):
         key, own = jax.random.split(key)
-        owner = np.repeat(np.arange(len(part)), np.diff(part.comparisons.item_offsets))
-        parts.append(_rank_intervals(part.scores, owner, curvature(part), level, num, own))
+        ranks = rank_intervals(part, level=level, key=own, num=num, using=curvature(part))
+        parts.append(ranks)
     return RankIntervals(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
@@ -150,14 +160,22 @@ def _rank_intervals(
     component = np.asarray(made.levels.component)
     is_lone = np.array_equal(component, np.searchsorted(owner, owner))
     draw = made.reduced_draws if is_lone else made.draws
-    drawn = np.ascontiguousarray((middle[:, None] + np.asarray(draw(num, key=key))).T)
-    ranks = np.sort(_drawn_ranks(drawn, owner), axis=0)
+    found = _ranks_of_draws(middle, owner, np.asarray(draw(num, key=key)), level)
+    unknown = np.isnan(middle) | _incomparable(made, owner)
+    return RankIntervals(*(np.where(unknown, np.nan, column) for column in found))
+
+
+def _ranks_of_draws(
+    middle: np.ndarray, owner: np.ndarray, drawn: np.ndarray, level: float
+) -> RankIntervals:
+    """Of scores, and of draws around them, one per column."""
+    num = drawn.shape[1]
+    scores = np.ascontiguousarray((middle[:, None] + drawn).T)
+    ranks = np.sort(_drawn_ranks(scores, owner), axis=0)
     # The smallest rank that so large a share of the draws does not exceed.
     tails = 0.5 * (1 - level), 0.5 * (1 + level)
     lower, upper = (ranks[max(int(np.ceil(num * tail - 1e-9)) - 1, 0)] for tail in tails)
-    unknown = np.isnan(middle) | _incomparable(made, owner)
-    columns = (ranks_within(middle, owner), lower, upper)
-    return RankIntervals(*(np.where(unknown, np.nan, column) for column in columns))
+    return RankIntervals(ranks_within(middle, owner), *(x.astype(float) for x in (lower, upper)))
 
 
 def ranks_within(scores: np.ndarray, owner: np.ndarray) -> np.ndarray:
@@ -199,7 +217,7 @@ def _incomparable(made: AbstractCurvature, owner: np.ndarray) -> np.ndarray:
     return ((lowest != highest) & has_free)[owner]
 
 
-def _parts(fits: UserFits) -> Iterator[UserFits]:
+def in_parts(fits: UserFits) -> Iterator[UserFits]:
     """Users in groups whose draws fit into memory."""
     offsets, start = fits.comparisons.item_offsets, 0
     while start < len(fits):

@@ -1,4 +1,4 @@
-"""The diagonal of N without the rest of it: items of few comparisons are eliminated first.
+"""The diagonal of N and draws, without all of N: items of few comparisons are eliminated first.
 
 Given its neighbours S, the score of an item is normal with mean Σ α_j θ_j, α_j = e_j/d, and
 variance 1/d, where e_j are the entries −M of its comparisons, p its prior precision and
@@ -9,7 +9,7 @@ d = p + Σ e_j. Leaving it out joins its neighbours, and hands its prior on to t
 sums of positive numbers that lose no digit. Items that are not neighbours of each other go
 together. What remains, where everybody is compared with many, is inverted as a matrix, and the way
 back gives the rest: N_iS = α N_SS and N_ii = 1/d + α N_SS α, where all entries of N_SS are known
-for they were joined.
+for they were joined. Draws go the same way back: θ_i = α θ_S + z/√d.
 """
 
 from typing import Any, NamedTuple
@@ -32,10 +32,18 @@ class _Round(NamedTuple):
     share: np.ndarray  # α, 0 where filled up
 
 
-def inverse_diagonal(
+class Elimination(NamedTuple):
+    """M = diag(p) + Bᵀ diag(c) B in parts: items eliminated, and the matrix of those left."""
+
+    rounds: list[_Round]
+    items: np.ndarray
+    matrix: np.ndarray
+
+
+def eliminate(
     a: np.ndarray, b: np.ndarray, curvature: np.ndarray, precision: np.ndarray
-) -> np.ndarray:
-    """The diagonal of (diag(p) + Bᵀ diag(c) B)⁻¹, for a matrix of a few thousand items."""
+) -> Elimination:
+    """Eliminate items until all that are left have many neighbours."""
     size = precision.size
     ends = np.concatenate([a, b]), np.concatenate([b, a])
     joined = scipy.sparse.coo_array((np.tile(curvature, 2), ends), (size, size)).tocsr()
@@ -50,13 +58,36 @@ def inverse_diagonal(
         items = items[~chosen]
     matrix = -joined.toarray()
     matrix[np.diag_indices(items.size)] = precision + np.asarray(joined.sum(axis=1)).ravel()
-    if not rounds:
-        return _dense_diagonal(matrix)
+    return Elimination(rounds, items, matrix)
+
+
+def inverse_diagonal(of: Elimination) -> np.ndarray:
+    """The diagonal of M⁻¹, for a matrix of a few thousand items."""
+    if not of.rounds:
+        return _dense_diagonal(of.matrix)
+    size = of.items.size + sum(one.items.size for one in of.rounds)
     inverse = np.zeros((size, size))  # of which only the entries that are needed are touched
-    inverse[np.ix_(items, items)] = _dense_inverse(matrix)
-    for one in reversed(rounds):
+    inverse[np.ix_(of.items, of.items)] = _dense_inverse(of.matrix)
+    for one in reversed(of.rounds):
         _put_back(inverse, one)
     return inverse.diagonal().copy()
+
+
+def normal_draws(of: Elimination, num: int, generator: np.random.Generator) -> np.ndarray:
+    """Draws of the normal law with mean 0 and covariance M⁻¹, one per column."""
+    size = of.items.size + sum(one.items.size for one in of.rounds)
+    drawn = generator.standard_normal((size, num))
+    if of.items.size:
+        factor = _lapack("potrf", of.matrix.T)
+        drawn[of.items] = scipy.linalg.solve_triangular(
+            factor, drawn[of.items], trans=1, lower=True
+        )
+    for one in reversed(of.rounds):
+        own = np.sqrt(one.variance)[:, None] * drawn[one.items]
+        for share, neighbours in zip(one.share.T, one.neighbours.T, strict=True):
+            own += share[:, None] * drawn[neighbours]
+        drawn[one.items] = own
+    return drawn
 
 
 def _independent(joined: Sparse) -> np.ndarray:
@@ -119,6 +150,8 @@ def _dense_diagonal(matrix: np.ndarray) -> np.ndarray:
 
 def _lapack(name: str, matrix: np.ndarray) -> np.ndarray:
     """A routine for lower triangles, from LAPACK itself: NumPy has no name for all of them."""
+    if not matrix.size:  # all items were eliminated
+        return matrix
     (routine,) = scipy.linalg.get_lapack_funcs((name,), (matrix,))
     result, status = routine(matrix, lower=1)
     if status:

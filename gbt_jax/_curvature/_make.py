@@ -1,9 +1,10 @@
 """`curvature`: the factorised Hessian of a fit or of many, dense or not by its size."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, PRNGKeyArray
 
 from .. import _graph
 from .._fit import RESULTS, Fit
@@ -12,7 +13,7 @@ from .._user_fits import UserFits
 from ._base import AbstractCurvature
 from ._blocks import block_curvature
 from ._dense import dense_curvature
-from ._elimination import inverse_diagonal
+from ._elimination import Elimination, eliminate, inverse_diagonal, normal_draws
 from ._iterative import iterative_curvature
 
 _DENSE_ITEMS = 4096  # N takes 128 MB
@@ -48,16 +49,32 @@ def variances(
     """n_aa for each item, as `AbstractCurvature.diagonal` has it, without the rest of N."""
     if using is not None or isinstance(fit, UserFits):
         return curvature_of(fit, using).diagonal()
+    elimination = _elimination(fit)
+    if elimination is None:
+        return curvature(fit).diagonal()
+    return jnp.asarray(inverse_diagonal(elimination), fit.scores.dtype)
+
+
+def held_draws(fit: Fit, num: int, key: PRNGKeyArray) -> np.ndarray | None:
+    """Draws as `AbstractCurvature.draws` has them, where that is faster without N."""
+    elimination = _elimination(fit)
+    if elimination is None:
+        return None
+    generator = np.random.default_rng(np.asarray(jax.random.bits(key, (4,), "uint32")))
+    return normal_draws(elimination, num, generator).astype(fit.scores.dtype)
+
+
+def _elimination(fit: Fit) -> Elimination | None:
+    """M with items of few comparisons eliminated, if the prior holds all and there are many."""
     refuse_unfinished(fit)
     rows, size = fit.comparisons, fit.comparisons.num_items
     is_held = _graph.is_held(fit.model.prior_std, rows.weight)
     if not (is_held and _SMALL < size <= _MOST_ELIMINATED):
-        return curvature(fit).diagonal()
+        return None
     _, precision = fit.model.prior(size, fit.scores.dtype)
     _, row_curvature = row_derivatives(fit.model, rows, fit.scores)
     columns = rows.a, rows.b, row_curvature, precision
-    found = inverse_diagonal(*(np.asarray(x) for x in columns))
-    return jnp.asarray(found, fit.scores.dtype)
+    return eliminate(*(np.asarray(x) for x in columns))
 
 
 def refuse_unfinished(fit: Fit) -> None:

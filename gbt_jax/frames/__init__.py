@@ -1,0 +1,27 @@
+"""Tables in, rankings out: data frames and files, with labels kept as they came.
+
+Needs the extra `frames` (narwhals and PyArrow): `pip install "gbt-jax[frames]"`.
+"""
+
+try:
+    import narwhals as _narwhals  # noqa: F401
+    import pyarrow as _pyarrow  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f'tables need {error.name}: pip install "gbt-jax[frames]"', name=error.name
+    ) from error
+
+from ._doctor import Finding as Finding
+from ._doctor import Findings as Findings
+from ._doctor import check as check
+from ._files import TableError as TableError
+from ._files import read_table as read_table
+from ._files import write_table as write_table
+from ._law_names import law_named as law_named
+from ._presets import PRESETS as PRESETS
+from ._presets import Preset as Preset
+from ._ranking import Ranking as Ranking
+from ._ranking import fit_table as fit_table
+from ._votes import VoteOptions as VoteOptions
+from ._votes import Votes as Votes
+from ._votes import read_votes as read_votes

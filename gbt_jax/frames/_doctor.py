@@ -1,0 +1,349 @@
+"""`check`: what to know about a table before its ranking is believed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, SupportsIndex, Unpack, final
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.csgraph
+
+from .._model import Model
+from .._user_comparisons import UserComparisons
+from .._users import fit_users
+from ..laws import Gaussian
+from ._votes import VoteOptions, Votes, votes_of
+
+Severity = Literal["error", "warning", "note"]
+_SHOWN = 5  # examples of each finding
+_SATURATED = 0.5  # share of answers at the ends of the scale
+_SAME_ANSWERS = 5  # of one judge, from which on their sameness says something
+_ROWS_TO_JUDGE = 8  # predicted, before a judge is said to disagree
+_DISAGREEMENT = -3.0  # standard errors
+
+
+class Finding(NamedTuple):
+    """Something found, how often, what it means and what to do about it."""
+
+    name: str
+    severity: Severity  # error: no fit; warning: the ranking may mislead; note: worth knowing
+    number: int
+    what: str
+    advice: str
+    examples: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class Findings:
+    """What `check` found, the worst first; prints as text."""
+
+    name: str
+    num_rows: int
+    num_items: int
+    num_groups: int
+    num_ties: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def has_problems(self) -> bool:
+        """Whether there is more than notes."""
+        return any(finding.severity != "note" for finding in self.findings)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __str__(self) -> str:
+        head = f"{self.name}: {self.num_rows:,} comparisons of {self.num_items:,} items"
+        head += f" in {self.num_groups:,} groups" if self.num_groups > 1 else ""
+        head += f", {self.num_ties:,} ties" if self.num_ties else ""
+        lines = [head] if self.findings else [head, "nothing to worry about"]
+        for finding in self.findings:
+            lines += ["", f"{finding.severity}: {finding.what}", f"  {finding.advice}"]
+            lines += [f"  - {example}" for example in finding.examples]
+        return "\n".join(lines)
+
+
+def check(table: Any, preset: str | None = None, **options: Unpack[VoteOptions]) -> Findings:
+    """Look for what makes a ranking misleading, or impossible, in a table of comparisons.
+
+    Parts that are not connected, items that never lose or never win, items compared with
+    themselves, repeated and contradictory rows, answers at the ends of the scale, sides that seem
+    swapped, judges with one answer, and sparsity. What cannot be read at all is an error, as in
+    `fit_table`, whose arguments these are.
+    """
+    votes = votes_of(table, preset, options)
+    found = [finding for look in _LOOKS for finding in look(votes)]
+    order = {"error": 0, "warning": 1, "note": 2}
+    return Findings(
+        name=votes.name,
+        num_rows=votes.columns.num_rows,
+        num_items=len(votes.items),
+        num_groups=votes.num_groups,
+        num_ties=votes.num_ties,
+        findings=tuple(sorted(found, key=lambda finding: order[finding.severity])),
+    )
+
+
+class _Slots(NamedTuple):
+    """The items of each group, numbered together."""
+
+    group: np.ndarray
+    item: np.ndarray
+    a: np.ndarray  # of each comparison
+    b: np.ndarray
+
+
+def _slots(votes: Votes) -> _Slots:
+    size = np.int64(max(len(votes.items), 1))
+    keys = np.concatenate([votes.group * size + votes.a, votes.group * size + votes.b])
+    distinct, place = np.unique(keys, return_inverse=True)
+    return _Slots(distinct // size, distinct % size, place[: len(votes)], place[len(votes) :])
+
+
+def _named(votes: Votes, group: SupportsIndex, item: SupportsIndex) -> str:
+    where = votes.group_name(group)
+    return f"{votes.label(item)!r}" + (f" ({where})" if where else "")
+
+
+def _selves(votes: Votes) -> Iterator[Finding]:
+    selves = np.flatnonzero(votes.a == votes.b)
+    if selves.size:
+        yield Finding(
+            "self_pairs",
+            "error",
+            selves.size,
+            f"{_count(selves.size, 'row compares', 'rows compare')} an item with itself",
+            "Remove these rows: they say nothing, and no fit takes them.",
+            tuple(votes.described(i) for i in selves[:_SHOWN]),
+        )
+
+
+def _parts(votes: Votes) -> Iterator[Finding]:
+    slots = _slots(votes)
+    ends = slots.a, slots.b
+    shape = (slots.item.size, slots.item.size)
+    graph = scipy.sparse.coo_array((np.ones(len(votes)), ends), shape=shape)
+    number, part = scipy.sparse.csgraph.connected_components(graph, directed=False)
+    owner = np.zeros(number, np.int64)
+    owner[part] = slots.group
+    parts = np.bincount(owner, minlength=votes.num_groups)
+    split = np.flatnonzero(parts > 1)
+    if not split.size:
+        return
+    members = np.bincount(part)
+    largest = np.zeros(votes.num_groups, np.int64)
+    np.maximum.at(largest, owner, members)
+    cut_off = members[part] < largest[slots.group]
+    where = f" in {split.size:,} of {votes.num_groups:,} groups" if votes.num_groups > 1 else ""
+    yield Finding(
+        "components",
+        "warning",
+        int(parts[split].sum()),
+        f"the comparisons fall into {int(parts[split].sum()):,} parts that nothing connects{where}",
+        "Scores of different parts are comparable through the prior alone: compare items across "
+        "parts, or read each part (column `component`) by itself.",
+        tuple(
+            f"{_named(votes, slots.group[i], slots.item[i])} is not connected to the largest part"
+            for i in np.flatnonzero(cut_off)[:_SHOWN]
+        ),
+    )
+
+
+def _one_sided(votes: Votes) -> Iterator[Finding]:
+    slots = _slots(votes)
+    lowest = np.full(slots.item.size, np.inf)
+    highest = -lowest
+    for end, value in ((slots.a, votes.value), (slots.b, -votes.value)):
+        np.minimum.at(lowest, end, value)
+        np.maximum.at(highest, end, value)
+    sides = {"never loses": (lowest >= 0, "lost"), "never wins": (highest <= 0, "won")}
+    for name, (is_so, verb) in sides.items():
+        items = np.flatnonzero(is_so & (lowest != highest) | is_so & (lowest != 0))
+        if items.size:
+            yield Finding(
+                name.replace(" ", "_"),
+                "note",
+                items.size,
+                f"{_count(items.size, 'item has', 'items have')} never {verb} a comparison",
+                "Only the prior holds their scores: with few comparisons they depend on prior_std, "
+                "and without a prior (inf) there may be no optimum.",
+                tuple(_named(votes, slots.group[i], slots.item[i]) for i in items[:_SHOWN]),
+            )
+
+
+def _repeats(votes: Votes) -> Iterator[Finding]:
+    """Rows of the same pair by the same judge: the same again, or the opposite."""
+    rows = votes.chosen(np.append(True, votes.row[1:] != votes.row[:-1])[: len(votes)])
+    low, high = np.minimum(rows.a, rows.b), np.maximum(rows.a, rows.b)
+    value = np.where(rows.a <= rows.b, rows.value, -rows.value)
+    judge = np.zeros(len(rows), np.int64) if rows.judge is None else rows.judge
+    order = np.lexsort((value, judge, high, low, rows.group))
+    columns = [x[order] for x in (rows.group, low, high, judge)]
+    value = value[order]
+    same = np.logical_and.reduce([x[1:] == x[:-1] for x in columns])
+    again = np.flatnonzero(same & (value[1:] == value[:-1]))
+    if again.size:
+        yield Finding(
+            "repeats",
+            "note",
+            again.size,
+            f"{_count(again.size, 'row repeats', 'rows repeat')} an earlier one: the same pair "
+            "with the same outcome",
+            "Each counts as another comparison. Remove them if they were stored twice.",
+            tuple(rows.described(order[i + 1]) for i in again[:_SHOWN]),
+        )
+    # Values ascend within a pair: a change of sign is between neighbours, ties left out.
+    apart = np.flatnonzero(value != 0)
+    same = np.logical_and.reduce([x[apart][1:] == x[apart][:-1] for x in columns])
+    opposite = np.flatnonzero(same & (value[apart][1:] > 0) & (value[apart][:-1] < 0))
+    if opposite.size:
+        yield Finding(
+            "contradictions",
+            "note" if rows.judge is None and not rows.group_labels else "warning",
+            opposite.size,
+            f"{_count(opposite.size, 'pair was', 'pairs were')} judged both ways"
+            + (" by the same judge" if rows.judge is not None else ""),
+            "Expected where judges differ or hesitate; by one judge, look whether sides were "
+            "swapped when the data were stored.",
+            tuple(rows.described(order[apart[i + 1]]) for i in opposite[:_SHOWN]),
+        )
+
+
+def _saturation(votes: Votes) -> Iterator[Finding]:
+    if votes.max_value is None or votes.preset.outcome not in ("grade", "words", "counts"):
+        return
+    levels = np.unique(np.abs(votes.value))
+    at_the_end = np.abs(votes.value) == votes.max_value
+    share = at_the_end.mean()
+    if share > _SATURATED and np.any((levels > 0) & (levels < votes.max_value)):
+        yield Finding(
+            "saturation",
+            "warning",
+            int(at_the_end.sum()),
+            f"{share:.0%} of the answers are at the ends of the scale",
+            "They say who is better, not by how much. Take a law that expects the ends (beta:0.5, "
+            "or binary with two answers), or check max_value.",
+        )
+
+
+def _sides(votes: Votes) -> Iterator[Finding]:
+    """Whether scores from one half of the answers predict the other half's signs.
+
+    Halves are judges of even and odd number, or else the first and second half of the rows.
+    """
+    rows = votes.chosen((votes.a != votes.b) & (votes.value != 0))
+    if len(rows) < 2 * _ROWS_TO_JUDGE:
+        return
+    half = np.arange(len(rows)) * 2 // len(rows) if rows.judge is None else rows.judge % 2
+    expected = _expected_by_other_half(rows, half)
+    known = np.flatnonzero(expected != 0)
+    product = np.sign(rows.value[known]) * np.sign(expected[known])
+    total = product.sum() / np.sqrt(max(product.size, 1))
+    if product.size >= _ROWS_TO_JUDGE and total < _DISAGREEMENT:
+        wrong = int(np.count_nonzero(product < 0))
+        yield Finding(
+            "halves_disagree",
+            "warning",
+            wrong,
+            f"one half of the answers contradicts the other: {wrong:,} of {product.size:,} "
+            "go against what the other half says",
+            "The sides are probably swapped in a part of the table: check positive_favours, and "
+            "whether files with different conventions were joined.",
+        )
+    if rows.judge is None or rows.judge_labels is None:
+        return
+    judge = rows.judge[known]
+    count = np.bincount(judge, minlength=len(rows.judge_labels))
+    agreement = np.bincount(judge, product, len(rows.judge_labels)) / np.sqrt(np.maximum(count, 1))
+    against = np.flatnonzero((count >= _ROWS_TO_JUDGE) & (agreement < _DISAGREEMENT))
+    if against.size:
+        yield Finding(
+            "judges_against_all",
+            "warning",
+            against.size,
+            f"{_count(against.size, 'judge answers', 'judges answer')} against all others",
+            "Their sides are probably swapped, or they misunderstood the question.",
+            tuple(
+                f"{rows.judge_labels[int(i)].as_py()!r}: {count[i]:,} answers"
+                for i in against[:_SHOWN]
+            ),
+        )
+
+
+def _expected_by_other_half(rows: Votes, half: np.ndarray) -> np.ndarray:
+    """Score differences according to the other half of each comparison's group; 0 if unknown."""
+    owner = 2 * rows.group + half
+    data = UserComparisons.from_arrays(owner, rows.a, rows.b, np.sign(rows.value))
+    # Least squares with a prior: no choice of a law, and always an answer.
+    fits = fit_users(Model(Gaussian(1.0)), data)
+    size = np.int64(max(len(rows.items), 1))
+    keys = fits.user * size + fits.item  # ascending
+    found = []
+    for item in (rows.a, rows.b):
+        wanted = (2 * rows.group + 1 - half) * size + item
+        place = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+        found.append(np.where(keys[place] == wanted, fits.scores[place], np.nan))
+    return np.nan_to_num(found[0] - found[1])
+
+
+def _judges(votes: Votes) -> Iterator[Finding]:
+    if votes.judge is not None and votes.judge_labels is not None:
+        judge, labels = votes.judge, votes.judge_labels
+        names: Callable[[SupportsIndex], str] = lambda i: repr(labels[int(i)].as_py())  # noqa: E731
+        kind = ("judge", "judges")
+    elif votes.group_labels:
+        judge, names, kind = votes.group, votes.group_name, ("group", "groups")
+    else:
+        return
+    count = np.bincount(judge)
+    single = np.flatnonzero(count == 1)
+    if single.size:
+        yield Finding(
+            "single_answers",
+            "note",
+            single.size,
+            f"{_count(single.size, kind[0] + ' has', kind[1] + ' have')} a single answer",
+            "One comparison moves two scores by what the prior allows, and no more is known.",
+            tuple(names(i) for i in single[:_SHOWN]),
+        )
+    lowest, highest = np.full(count.size, np.inf), np.full(count.size, -np.inf)
+    np.minimum.at(lowest, judge, votes.value)
+    np.maximum.at(highest, judge, votes.value)
+    is_win = votes.preset.outcome == "win"  # where the winner always comes first
+    constant = np.flatnonzero((count >= _SAME_ANSWERS) & (lowest == highest) & (not is_win))
+    if constant.size:
+        yield Finding(
+            "same_answer",
+            "warning",
+            constant.size,
+            f"{_count(constant.size, kind[0] + ' gives', kind[1] + ' give')} always the same "
+            "answer, whatever the pair",
+            "They may not look at what they compare. Consider leaving them out.",
+            tuple(f"{names(i)}: {count[i]:,} times {lowest[i]:g}" for i in constant[:_SHOWN]),
+        )
+
+
+def _sparsity(votes: Votes) -> Iterator[Finding]:
+    slots = _slots(votes)
+    count = np.bincount(np.concatenate([slots.a, slots.b]), minlength=slots.item.size)
+    once = np.flatnonzero(count == 1)
+    if once.size:
+        share = once.size / count.size
+        yield Finding(
+            "sparsity",
+            "warning" if share > 0.5 else "note",
+            once.size,
+            f"{_count(once.size, 'item was', 'items were')} compared only once ({share:.0%}); "
+            f"{count.mean():.1f} comparisons per item on average",
+            "Their scores are uncertain: look at `lower` and `upper`, and collect more "
+            "comparisons, of pairs that connect what is apart.",
+            tuple(_named(votes, slots.group[i], slots.item[i]) for i in once[:_SHOWN]),
+        )
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+_LOOKS = (_selves, _parts, _one_sided, _repeats, _saturation, _sides, _judges, _sparsity)

@@ -1,0 +1,349 @@
+"""`Votes`: a table read as comparisons, with labels, groups and rows to name in messages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, SupportsIndex, TypedDict, Unpack, final
+
+import numpy as np
+import pyarrow as pa
+
+from ..laws import AbstractRootLaw
+from ._columns import Columns
+from ._files import TableError
+from ._presets import Preset, preset_named
+
+Ties = Literal["model", "half", "drop"]
+
+
+class VoteOptions(TypedDict, total=False):
+    """How a table is read; every function that takes a table takes these.
+
+    - `a`, `b`, `value`, `value_b`, `weight`, `date`, `judge`: names of columns, where they are not
+      the preset's. `value_b` is the second of two counts.
+    - `by`: the columns whose every combination is a problem of its own, such as user and criterion.
+    - `positive_favours`, `max_value`: the side and the scale of grades.
+    - `ties`: `"model"` leaves them to the law, `"half"` counts half a win for each side, `"drop"`
+      leaves them out.
+    - `half_life`: after so many days, counted from the latest date, a comparison weighs half.
+    - `encoding`, `delimiter`: of a text file.
+    """
+
+    a: str | None
+    b: str | None
+    value: str | None
+    value_b: str | None
+    weight: str | None
+    date: str | None
+    judge: str | None
+    by: str | Sequence[str] | None
+    positive_favours: Literal["a", "b"] | None
+    max_value: float | None
+    ties: Ties
+    half_life: float | None
+    encoding: str
+    delimiter: str | None
+
+
+@final
+@dataclass(frozen=True)
+class Votes:
+    """Comparisons with their labels. One entry per comparison, in the order of the table.
+
+    - `a`, `b`: codes of items, whose labels are `items`; `value > 0` says that a is better.
+    - `value` lies in [−`max_value`, `max_value`], or is a count where that is None.
+    - `row`: the position of each in the table, from 0 (a tie that counts half has two entries).
+    - `group`: codes of groups; `group_labels` holds for each column of `by` the label of each.
+    - `judge`: codes of who compared, with `judge_labels`; None where the table does not tell.
+    - `num_ties`, `num_dropped`: of all rows.
+    """
+
+    columns: Columns
+    preset: Preset
+    a: np.ndarray
+    b: np.ndarray
+    items: pa.Array
+    value: np.ndarray
+    weight: np.ndarray
+    row: np.ndarray
+    max_value: float | None
+    group: np.ndarray
+    group_labels: dict[str, pa.Array]
+    judge: np.ndarray | None
+    judge_labels: pa.Array | None
+    num_ties: int = 0
+    num_dropped: int = 0
+
+    def __len__(self) -> int:
+        return self.value.size
+
+    @property
+    def name(self) -> str:
+        """Of the file, or `table`."""
+        return self.columns.name
+
+    @property
+    def num_groups(self) -> int:
+        """The number of problems."""
+        return int(self.group.max(initial=-1)) + 1
+
+    def label(self, item: SupportsIndex) -> Any:
+        """The label of an item's code."""
+        return self.items[int(item)].as_py()
+
+    def group_of(self, group: SupportsIndex) -> dict[str, Any]:
+        """The labels of a group's code, by column; empty if there are no groups."""
+        return {name: labels[int(group)].as_py() for name, labels in self.group_labels.items()}
+
+    def group_name(self, group: SupportsIndex) -> str:
+        """The same for people."""
+        return ", ".join(str(label) for label in self.group_of(group).values())
+
+    def described(self, index: SupportsIndex) -> str:
+        """One comparison, in words."""
+        a, b = self.label(self.a[index]), self.label(self.b[index])
+        return f"row {self.row[index] + 1} ({a!r} against {b!r}, value {self.value[index]:g})"
+
+    def chosen(self, which: np.ndarray) -> "Votes":
+        """These comparisons only (a mask or positions), with all items and groups."""
+        names = ("a", "b", "value", "weight", "row", "group", "judge")
+        columns = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: x if x is None else x[which] for name, x in columns.items()})
+
+    def values_under(self, law: AbstractRootLaw) -> np.ndarray:
+        """The values on the scale of a law; refused where it cannot produce them.
+
+        The end of the scale is the law's own end: a win is 1 under Binary, ½ under BradleyTerry.
+        Counts, and everything under a law without an end, stay as they are.
+        """
+        edge = float(law.max_value)
+        value = self.value
+        if self.max_value is not None and np.isfinite(edge):
+            value = value / self.max_value * edge
+        outside = np.flatnonzero(~np.asarray(law.in_support(value)))
+        if outside.size:
+            self._refuse_outside(int(outside[0]), law)
+        return value
+
+    def _refuse_outside(self, index: int, law: AbstractRootLaw) -> None:
+        name, edge = type(law).__name__, float(law.max_value)
+        if self.value[index] == 0:
+            what = f"is a tie, which {name} does not have: take a law with ties (davidson:1), or "
+            what += "ties='half' or 'drop'"
+        elif self.max_value is None and np.isfinite(edge):
+            what = f"is outside of {name}'s scale of {edge:g}: give the max_value of the table's"
+        else:
+            scale = f" with {self.max_value:g} as its end" if self.max_value else ""
+            what = f"is not among the answers of {name}{scale}"
+        raise TableError(f"{self.name}: {self.described(index)} {what}")
+
+    def refuse_selves(self) -> None:
+        """Raise for the first row that compares an item with itself."""
+        selves = np.flatnonzero((self.a == self.b) & (self.weight > 0))
+        if selves.size:
+            row, label = self.row[selves[0]] + 1, self.label(self.a[selves[0]])
+            more = f" ({selves.size} rows do so)" if selves.size > 1 else ""
+            raise TableError(f"{self.name}: row {row} compares {label!r} with itself{more}")
+
+
+def read_votes(table: Any, preset: str | None = None, **options: Unpack[VoteOptions]) -> Votes:
+    """Read a data frame or a file as comparisons.
+
+    `preset` is one of `PRESETS`. Without one the columns `a`, `b` and `value` hold grades, and
+    `positive_favours` and `max_value` must be given. What cannot be read is an error that names
+    the file, the row and its content; nothing is guessed, and nothing is left out.
+    """
+    _refuse_unknown(options)
+    settings = preset_named(preset)
+    columns = Columns(
+        table,
+        encoding=options.get("encoding") or "utf-8",
+        delimiter=options.get("delimiter"),
+    )
+    settings = _with_options(settings, columns, options)
+    (a, b), items = columns.labels(settings.a, settings.b)
+    value = _values(settings, columns, a, b, items)
+    group, group_labels = _groups(settings.by, columns)
+    judge, judge_labels = None, None
+    if settings.judge is not None:
+        (judge,), judge_labels = columns.labels(settings.judge)
+    votes = Votes(
+        columns=columns,
+        preset=settings,
+        a=a,
+        b=b,
+        items=items,
+        value=value,
+        weight=_weights(settings, columns, options.get("half_life")),
+        row=np.arange(columns.num_rows),
+        max_value=settings.max_value,
+        group=group,
+        group_labels=group_labels,
+        judge=judge,
+        judge_labels=judge_labels,
+    )
+    return _with_ties(votes, options.get("ties") or "model")
+
+
+def _refuse_unknown(options: Any) -> None:
+    unknown = sorted(set(options) - set(VoteOptions.__annotations__))
+    if unknown:
+        listed = ", ".join(VoteOptions.__annotations__)
+        raise TypeError(f"there is no option {unknown[0]!r} for tables; there are {listed}")
+
+
+def _with_options(settings: Preset, columns: Columns, options: VoteOptions) -> Preset:
+    """The preset with what the caller says, and without optional columns that are not there."""
+    named = ("a", "b", "value", "value_b", "weight", "date", "judge", "max_value")
+    given = {name: options.get(name) for name in (*named, "positive_favours")}
+    given = {name: x for name, x in given.items() if x is not None}
+    by = options.get("by")
+    if by is not None:
+        given["by"] = tuple(part for part in ([by] if isinstance(by, str) else by) if part)
+    for optional in ("weight", "judge"):
+        if optional not in given and getattr(settings, optional) not in columns.names:
+            given[optional] = None
+    if settings.outcome == "win" and "value" not in given and settings.value not in columns.names:
+        given["value"] = None
+    chosen = settings._replace(**given)
+    if chosen.outcome == "win" and chosen.value is not None:
+        chosen = chosen._replace(law="uniform", max_value=options.get("max_value"))
+        if chosen.max_value is None:
+            columns.refuse(f"column {chosen.value!r} holds margins: give their max_value")
+    _check_scale(chosen, columns)
+    return chosen
+
+
+def _check_scale(settings: Preset, columns: Columns) -> None:
+    favoured, largest = settings.positive_favours, settings.max_value
+    if favoured not in (None, "a", "b"):
+        raise TableError(f"positive_favours must be 'a' or 'b', not {favoured!r}")
+    if largest is not None and not 0 < largest < np.inf:
+        raise TableError(f"max_value must be a positive number, not {largest}")
+    if settings.outcome == "grade" and (favoured is None or largest is None):
+        missing = "positive_favours ('a' or 'b')" if favoured is None else "max_value"
+        columns.refuse(f"grades need {missing}: which side and which scale is not guessed")
+
+
+def _values(
+    settings: Preset, columns: Columns, a: np.ndarray, b: np.ndarray, items: pa.Array
+) -> np.ndarray:
+    if settings.outcome == "win" and settings.value is None:
+        return np.ones(a.size)
+    name = settings.value or ""
+    if settings.outcome == "words":
+        return _from_words(settings.words or {}, columns, name)
+    if settings.outcome == "item":
+        return _from_items(columns, name, a, b, items)
+    numbers = columns.numbers(name)
+    if settings.outcome == "counts":
+        value = numbers - columns.numbers(settings.value_b or "")
+        _refuse_beyond(columns, name, value, settings.max_value)
+        return value
+    if settings.outcome == "win":
+        negative = np.flatnonzero(numbers < 0)
+        if negative.size:
+            row = int(negative[0])
+            columns.refuse_row(row, f"the margin {columns.cell(name, row)!r} is negative")
+    _refuse_beyond(columns, name, numbers, settings.max_value)
+    return -numbers if settings.positive_favours == "b" else numbers
+
+
+def _refuse_beyond(columns: Columns, name: str, value: np.ndarray, largest: float | None) -> None:
+    beyond = np.flatnonzero(np.abs(value) > (np.inf if largest is None else largest))
+    if beyond.size:
+        row = int(beyond[0])
+        shown = f"column {name!r} gives {value[row]:g}"
+        columns.refuse_row(row, f"{shown}, which is outside of ±{largest:g}, the max_value")
+
+
+def _from_words(words: dict[str, float], columns: Columns, name: str) -> np.ndarray:
+    codes, texts = columns.texts(name)
+    unknown = [code for code, text in enumerate(texts) if text not in words]
+    if unknown:
+        row = int(np.flatnonzero(np.isin(codes, unknown))[0])
+        listed = ", ".join(words)
+        columns.refuse_row(row, f"column {name!r} is {texts[codes[row]]!r}, none of {listed}")
+    return np.array([words[text] for text in texts])[codes]
+
+
+def _from_items(
+    columns: Columns, name: str, a: np.ndarray, b: np.ndarray, items: pa.Array
+) -> np.ndarray:
+    """The winner by its label. Where it is neither, the words left, right and tie."""
+    codes, texts = columns.texts(name)
+    number = {str(label): code for code, label in enumerate(items.to_pylist())}
+    winner = np.array([number.get(text, -1) for text in texts])[codes]
+    words = {"left": 1.0, "right": -1.0, "tie": 0.0}
+    said = np.array([words.get(text, np.nan) for text in texts])[codes]
+    value = np.select([winner == a, winner == b], [1.0, -1.0], said)
+    unknown = np.flatnonzero(np.isnan(value))
+    if unknown.size:
+        row = int(unknown[0])
+        pair = " and ".join(repr(items[int(x[row])].as_py()) for x in (a, b))
+        columns.refuse_row(
+            row,
+            f"column {name!r} is {texts[codes[row]]!r}, which is neither of {pair}, nor left, "
+            "right or tie",
+        )
+    return value
+
+
+def _groups(by: tuple[str, ...], columns: Columns) -> tuple[np.ndarray, dict[str, pa.Array]]:
+    """Codes of the combinations that occur, ascending, and their labels."""
+    if not by:
+        return np.zeros(columns.num_rows, np.int64), {}
+    found = [columns.labels(name) for name in by]
+    codes = np.stack([codes[0] for codes, _ in found])
+    distinct, group = np.unique(codes, axis=1, return_inverse=True)
+    labels = {
+        name: labels.take(pa.array(distinct[i]))
+        for i, (name, (_, labels)) in enumerate(zip(by, found, strict=True))
+    }
+    return group.reshape(-1), labels
+
+
+def _weights(settings: Preset, columns: Columns, half_life: float | None) -> np.ndarray:
+    weight = np.ones(columns.num_rows)
+    if settings.weight is not None:
+        weight = columns.numbers(settings.weight)
+        negative = np.flatnonzero(weight < 0)
+        if negative.size:
+            columns.refuse_row(int(negative[0]), f"the weight {weight[negative[0]]:g} is negative")
+    if half_life is None:
+        return weight
+    if not 0 < half_life < np.inf:
+        raise TableError(f"half_life must be a positive number of days, not {half_life}")
+    if settings.date is None:
+        columns.refuse("a half-life needs the name of the column with dates: date=...")
+    days = columns.days(settings.date)
+    return weight * 0.5 ** ((days.max() - days) / half_life)
+
+
+def _with_ties(votes: Votes, ties: Ties) -> Votes:
+    is_tie = votes.value == 0
+    votes = replace(votes, num_ties=int(np.count_nonzero(is_tie)))
+    if ties == "model" or (not is_tie.any() and ties in ("half", "drop")):
+        return votes
+    if ties == "drop":
+        if is_tie.all():
+            votes.columns.refuse("there are only ties, and ties are to be dropped")
+        return replace(votes.chosen(~is_tie), num_dropped=votes.num_ties)
+    if ties != "half":
+        raise TableError(f"ties must be 'model', 'half' or 'drop', not {ties!r}")
+    if votes.max_value is None:
+        votes.columns.refuse("counts have no largest win, of which a tie would be half")
+    doubled = votes.chosen(np.repeat(np.arange(len(votes)), 1 + is_tie))
+    tied = np.flatnonzero(doubled.value == 0)
+    value, weight = doubled.value.copy(), doubled.weight.copy()
+    value[tied] = np.where(np.arange(tied.size) % 2 == 0, 1, -1) * votes.max_value
+    weight[tied] /= 2
+    return replace(doubled, value=value, weight=weight)
+
+
+def votes_of(table: Any, preset: str | None, options: VoteOptions) -> Votes:
+    """Votes that were read already, or a table to read."""
+    if not isinstance(table, Votes):
+        return read_votes(table, preset, **options)
+    if preset is not None or options:
+        raise TypeError("votes are read already: preset and columns belong to read_votes")
+    return table
