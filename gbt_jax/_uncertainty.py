@@ -8,6 +8,7 @@ Everything here takes a `Fit`, or the `UserFits` of many users: then items are n
 scores are, over all users, ranks are within users, and a user whose fit failed has NaN.
 """
 
+import statistics
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.scipy.special import ndtr, ndtri
+from jax.scipy.special import ndtr
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
 from ._arrays import as_indices, whole_number
@@ -90,7 +91,7 @@ def normal_quantile(level: float) -> float:
     """z with P(|Z| ≤ z) = level for a standard normal Z."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, not {level}")
-    return float(ndtri(0.5 * (1 + level)))
+    return statistics.NormalDist().inv_cdf(0.5 * (1 + level))
 
 
 def posterior_samples(

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from . import _chunks, _graph
 from ._arrays import is_concrete, whole_number
 from ._comparisons import Comparisons
+from ._compilation import quick_options
 from ._fit import MAX_STEPS, RESULTS, as_tolerances, result_codes, withdrawn
 from ._model import Model
 from ._optimum import error_bound, implicit_scores, solve
@@ -24,6 +25,8 @@ from ._user_comparisons import UserComparisons, bad_rows
 from ._user_fits import Answer, UserFits
 from ._workers import in_threads, num_workers
 from .laws import AbstractRootLaw
+
+_FEW_ROWS = 8192  # of all users, up to which compiling takes longer than solving
 
 
 def fit_users(
@@ -56,6 +59,8 @@ def fit_users(
     fits = UserFits(model, user_comparisons, np.dtype(dtype))
     bar = Progress(user_comparisons.value.size, enabled=progress)
     lanes = 1 if sharding is None else sharding.size
+    is_small = user_comparisons.value.size <= _FEW_ROWS
+    solve_chunk = _quick_solve_chunk() if is_small else _solve_chunk
 
     def work(group: list[_Plan]) -> int:
         """Solve chunks of one shape, and put the answers where they belong."""
@@ -63,7 +68,7 @@ def fit_users(
         inputs = [_input(model, user_comparisons, chunk) for chunk in chunks]
         options = {"shape": chunks[0].shape, "max_steps": max_steps}
         if sharding is None:
-            answers = [_solve_chunk(model.law, inputs[0], tolerances, **options)]
+            answers = [solve_chunk(model.law, inputs[0], tolerances, **options)]
         else:
             inputs += [_emptied(inputs[0])] * (lanes - len(inputs))
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *inputs)
@@ -218,8 +223,7 @@ def _union(law: AbstractRootLaw, inputs: _Input, *, shape: _chunks.Shape) -> _Un
     return _Union(model, comparisons, partition, is_bad, left_out)
 
 
-@functools.partial(jax.jit, static_argnames=("shape", "max_steps"))
-def _solve_chunk(
+def _solved_chunk(
     law: AbstractRootLaw,
     inputs: _Input,
     tolerances: Array | None,
@@ -248,6 +252,15 @@ def _solve_chunk(
     )
     scores = jnp.where(partition.spread(left_out), jnp.nan, outcome.x)
     return Answer(scores, *(jnp.reshape(x, shape.num_problems) for x in per_problem))
+
+
+_STATIC = ("shape", "max_steps")
+_solve_chunk = jax.jit(_solved_chunk, static_argnames=_STATIC)
+
+
+@functools.cache
+def _quick_solve_chunk():
+    return jax.jit(_solved_chunk, static_argnames=_STATIC, compiler_options=quick_options())
 
 
 @functools.partial(jax.jit, static_argnames=("shape",))

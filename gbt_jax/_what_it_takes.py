@@ -252,10 +252,14 @@ class _Search(NamedTuple):
     def _refit(self, now: Fit, rows: np.ndarray) -> Fit | None:
         """Without the rows, or with them reversed; None where there is no common scale then."""
         old = self.fit.comparisons
+        # On the host: JAX would compile anew for every number of rows.
+        weight, value = np.array(old.weight), np.array(old.value)
         if self.by == "removal":
-            changed = old.with_weights(old.weight.at[rows].set(0))
+            weight[rows] = 0
+            changed = old.with_weights(weight)
         else:
-            changed = old.with_values(old.value.at[rows].multiply(-1))
+            value[rows] *= -1
+            changed = old.with_values(value)
         if falls_apart(self.fit, changed):
             return None
         found = find(self.fit.model, changed, initial=now.scores, throw=False)

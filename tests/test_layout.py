@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (
     "_arrays",
     "_compilation",
+    "_random",
     "_special",
     "laws",
     "_comparisons",

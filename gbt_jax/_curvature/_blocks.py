@@ -5,6 +5,7 @@ similar sizes are stacked and inverted by LAPACK through NumPy: they are too sma
 gain anything, and nothing is compiled for each size.
 """
 
+import functools
 from typing import final
 
 import jax
@@ -14,9 +15,11 @@ from jax import Array
 
 from .._arrays import ranges
 from .._comparisons import Comparisons
+from .._compilation import quick_options
 from .._fit import RESULTS
 from .._model import Model
 from .._objective import Evaluation, evaluate
+from .._random import generator_of
 from .._user_fits import UserFits
 from .._workers import in_threads, num_workers
 from ._base import AbstractCurvature, Edges
@@ -51,8 +54,7 @@ class BlockCurvature(AbstractCurvature):
 
     def reduced_draws(self, num: int, *, key: Array) -> Array:
         """As in `_dense.py`, for each user."""
-        seed = np.asarray(jax.random.bits(key, (4,), "uint32"))
-        generator, levels = np.random.default_rng(seed), self.levels
+        generator, levels = generator_of(key), self.levels
         component, share = np.asarray(levels.component), np.asarray(levels.share / levels.held)
         drawn = np.empty((self.num_items, num), share.dtype)
         for which, blocks in enumerate(self.blocks):
@@ -156,7 +158,7 @@ def _evaluated(
     model = Model(law, np.concatenate([std, np.ones(num_items - std.size, std.dtype)]))
     zeros = np.zeros(padding.size, weight.dtype)
     padded = np.concatenate([weight, zeros])
-    point, levels = _evaluate(
+    point, levels = _evaluate()(
         model, *columns, padded, np.concatenate([scores, np.zeros(num_items - scores.size)])
     )
     rows, items = slice(0, a.size), slice(0, scores.size)
@@ -168,8 +170,13 @@ def _room(count: int) -> int:
     return 2 ** max(count - 1, 1).bit_length()
 
 
-@jax.jit
-def _evaluate(
+@functools.cache
+def _evaluate():
+    # Run once for each data set, so that compiling is most of it.
+    return jax.jit(_point_and_levels, compiler_options=quick_options())
+
+
+def _point_and_levels(
     model: Model, a: Array, b: Array, weight: Array, scores: Array
 ) -> tuple[Evaluation, Levels]:
     rows = Comparisons(a, b, jnp.zeros_like(weight), weight, num_items=scores.size)

@@ -37,14 +37,18 @@ class Levels(eqx.Module):
         """Items whose component no prior holds."""
         return (self.share > 0) & (self.precision == 0)
 
+    # Jitted, because every operation by itself would be compiled for every shape.
+    @jax.jit
     def removed(self, x: Array) -> Array:
         """Columns without their components along u_c."""
         return x - self._means(x)
 
+    @jax.jit
     def apply(self, x: Array) -> Array:
         """Σ_c u_c u_cᵀ x / p_c."""
         return self.variance[:, None] * self._means(x)
 
+    @jax.jit
     def entries(self, a: Array, b: Array) -> Array:
         """Entries of the same matrix."""
         together = self.component[a] == self.component[b]

@@ -1,6 +1,5 @@
 """`curvature`: the factorised Hessian of a fit or of many, dense or not by its size."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -9,6 +8,7 @@ from jaxtyping import Float, PRNGKeyArray
 from .. import _graph
 from .._fit import RESULTS, Fit
 from .._objective import row_derivatives
+from .._random import generator_of
 from .._user_fits import UserFits
 from ._base import AbstractCurvature
 from ._blocks import block_curvature
@@ -60,8 +60,7 @@ def held_draws(fit: Fit, num: int, key: PRNGKeyArray) -> np.ndarray | None:
     elimination = _elimination(fit)
     if elimination is None:
         return None
-    generator = np.random.default_rng(np.asarray(jax.random.bits(key, (4,), "uint32")))
-    return normal_draws(elimination, num, generator).astype(fit.scores.dtype)
+    return normal_draws(elimination, num, generator_of(key)).astype(fit.scores.dtype)
 
 
 def _elimination(fit: Fit) -> Elimination | None:

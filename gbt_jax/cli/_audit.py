@@ -1,0 +1,168 @@
+"""`gbt audit`: which comparisons a ranking rests on, and whether it keeps its promises."""
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from ._options import ModelOptions, SaidOptions, TableOptions
+from ._session import console, start
+
+_INFLUENCES = 10  # shown
+
+
+def audit(
+    table: TableOptions,
+    model: ModelOptions,
+    said: SaidOptions,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Which group, where there are several: its labels, with commas."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most comparisons to change the top.")] = 100,
+) -> int:
+    """Look behind a ranking: what the first place rests on, and which comparisons matter most.
+
+    Also checks that scores move with what is said of them, and that no comparison moves them
+    further than the law allows. The exit code is 1 if one of these fails.
+    """
+    start()
+    ranking = model.ranking(table.votes(), progress=not said.quiet)
+    number = _number(ranking, group)
+    found = _found(ranking, number, limit)
+    if said.json:
+        sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+    elif not said.quiet:
+        _show(found)
+    return 0 if all(check["holds"] for check in found["checks"]) else 1
+
+
+def _number(ranking: Any, group: str | None) -> int:
+    """The position of the chosen group among the fits."""
+    names = [ranking.votes.group_name(code) for code in ranking.fits.users]
+    if group is None:
+        if len(names) == 1:
+            return 0
+        shown = "; ".join(names[:5]) + (" …" if len(names) > 5 else "")
+        raise ValueError(f"there are {len(names)} groups: choose one by --group ({shown})")
+    wanted = ", ".join(part.strip() for part in group.split(","))
+    if wanted not in names:
+        raise ValueError(f"there is no group {group!r}; there are: {'; '.join(names[:10])}")
+    return names.index(wanted)
+
+
+def _found(ranking: Any, number: int, limit: int) -> dict[str, Any]:
+    import numpy as np
+
+    from .._curvature import curvature
+    from .._fit import RESULTS
+    from .._guarantees import check_monotone, check_resilience
+    from .._influence import influence
+    from .._what_it_takes import flip_set
+
+    fits, votes = ranking.fits, ranking.votes
+    if fits.result_codes[number] != RESULTS.successful.value:
+        raise ValueError(ranking.failures()[0])
+    one = fits.for_user(fits.users[number].item())
+    data = fits.comparisons
+    rows = slice(*data.row_offsets[number : number + 2])
+    labels = fits.item[slice(*data.item_offsets[number : number + 2])]
+    made = curvature(one)
+
+    def told(row: int) -> dict[str, Any]:
+        index = int(data.row[rows][row])
+        return {
+            "row": int(votes.row[index]) + 1,
+            "a": votes.label(votes.a[index]),
+            "b": votes.label(votes.b[index]),
+            "value": float(votes.value[index]),
+        }
+
+    changes = np.asarray(influence(one, using=made))
+    lengths = np.nan_to_num(np.linalg.norm(changes, axis=0))
+    largest = np.argsort(-lengths)[:_INFLUENCES]
+    influences = [
+        told(row)
+        | {
+            "change": float(lengths[row]),
+            "item": votes.label(labels[int(np.abs(changes[:, row]).argmax())]),
+            "item_change": float(changes[int(np.abs(changes[:, row]).argmax()), row]),
+        }
+        for row in largest.tolist()
+    ]
+    best = int(np.argmax(one.scores))
+    flips = {}
+    for means in ("removal", "reversal"):
+        flip = flip_set(one, top=1, by=means, limit=limit, using=made)
+        after = int(np.argmax(flip.fit.scores))
+        flips[means] = {
+            "is_found": flip.is_found,
+            "limit": flip.limit,
+            "top_after": votes.label(labels[after]) if flip.is_found else None,
+            "rows": [told(row) for row in flip.rows.tolist()],
+        }
+    checks = [check_monotone(one)]
+    if np.isfinite(float(one.model.law.max_value)) and np.isfinite(one.model.prior_std).all():
+        checks.append(check_resilience(one))
+    return {
+        "group": votes.group_name(fits.users[number]) or None,
+        "top": votes.label(labels[best]),
+        "comparisons": len(one.comparisons),
+        "flips": flips,
+        "influences": influences,
+        "checks": [
+            {
+                "claim": check.claim,
+                "holds": check.holds,
+                "margin": check.margin,
+                "worst": check.worst,
+                "checked": check.checked,
+            }
+            for check in checks
+        ],
+    }
+
+
+def _show(found: dict[str, Any]) -> None:
+    from rich.text import Text
+
+    terminal = console()
+    where = f" of {found['group']}" if found["group"] else ""
+    terminal.print(Text(f"First place{where}: {found['top']}", style="bold"))
+    verbs = {"removal": "leaving out", "reversal": "reversing"}
+    for means, flip in found["flips"].items():
+        if flip["is_found"]:
+            count = f"{len(flip['rows'])} of {found['comparisons']:,} comparisons"
+            line = f"· {verbs[means]} {count} puts {flip['top_after']} first"
+        else:
+            line = f"· no set of up to {flip['limit']} was found whose {means} changes that"
+        terminal.print(Text(line))
+    rows = found["flips"]["removal"]["rows"]
+    if rows:
+        terminal.print(_rows_table(rows[:_INFLUENCES], "\nThe comparisons that it rests on"))
+    terminal.print(_rows_table(found["influences"], "\nThe comparisons that move scores most"))
+    terminal.print()
+    for check in found["checks"]:
+        verdict = Text("holds: ", style="bold green") if check["holds"] else Text("FAILS: ", "red")
+        terminal.print(verdict + Text(check["claim"], style="default"))
+        terminal.print(Text(f"  {check['checked']:,} cases; closest: {check['worst']}", "dim"))
+
+
+def _rows_table(rows: list[dict[str, Any]], title: str) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left", header_style="bold")
+    for name in ("row", "a", "b", "value"):
+        side = "left" if name in ("a", "b") else "right"
+        table.add_column(name, justify=side, no_wrap=True, overflow="ellipsis")
+    has_change = "change" in rows[0]
+    if has_change:
+        table.add_column("moves", no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        cells = [str(row["row"]), Text(str(row["a"])), Text(str(row["b"])), f"{row['value']:g}"]
+        if has_change:
+            cells.append(Text(f"{row['item']} by {row['item_change']:+.2f}"))
+        table.add_row(*cells)
+    return table

@@ -1,0 +1,45 @@
+"""`gbt check`: what to know about a table before its ranking is believed."""
+
+import json
+import sys
+from typing import Any
+
+from ._options import SaidOptions, TableOptions
+from ._session import console, start
+
+_COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
+
+
+def check(table: TableOptions, said: SaidOptions) -> int:
+    """Look for problems in FILE: unconnected parts, swapped sides, repeats, sparsity …
+
+    The exit code is 1 if there are errors or warnings, 0 if there are only notes.
+    """
+    start()
+    from ..frames import check as find
+
+    findings = find(table.votes())
+    if said.json:
+        listed = [finding._asdict() for finding in findings]
+        problems = {"name": findings.name, "has_problems": findings.has_problems}
+        sys.stdout.write(json.dumps(problems | {"findings": listed}, indent=1) + "\n")
+    elif not said.quiet:
+        _show(findings)
+    return 1 if findings.has_problems else 0
+
+
+def _show(findings: Any) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    terminal = console()
+    first, *_ = str(findings).splitlines()
+    terminal.print(Text(first))
+    if not findings.findings:
+        terminal.print("nothing to worry about")
+    for finding in findings:
+        head = Text(f"\n{finding.severity}: ", style=_COLOURS[finding.severity])
+        terminal.print(head + Text(finding.what, style="default"))
+        terminal.print(Padding(Text(finding.advice), (0, 0, 0, 2)))
+        for example in finding.examples:
+            terminal.print(Padding(Text(f"· {example}", style="dim"), (0, 0, 0, 2)))

@@ -1,0 +1,95 @@
+"""`gbt fit`: a ranking from a table."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from ._options import ModelOptions, SaidOptions, TableOptions
+from ._session import note, start, warn
+from ._shown import show_ranking
+
+
+def fit(
+    table: TableOptions,
+    model: ModelOptions,
+    said: SaidOptions,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="File to write: .csv, .tsv, .parquet, .json, .jsonl."),
+    ] = None,
+    elo: Annotated[bool, typer.Option("--elo", help="Scores on the scale of Elo.")] = False,
+    anchor: Annotated[
+        str | None, typer.Option(help="Item whose Elo is 1000, instead of the average.")
+    ] = None,
+) -> int:
+    """Rank the items of FILE: scores, intervals and ranks.
+
+    Prints a table on a terminal, and CSV into a pipe.
+    """
+    from ..frames._files import check_written
+
+    if output is not None:
+        check_written(output)
+    start()
+    votes = table.votes()
+    ranking = model.ranking(votes, progress=not said.quiet)
+    failures = ranking.failures()
+    for failure in failures:
+        warn(failure)
+    if len(failures) == len(ranking.fits):
+        return 2
+    if elo or anchor is not None:
+        ranking = ranking.to_elo(anchor=_label(anchor, votes))
+    for line in summary(ranking):
+        note(line, quiet=said.quiet)
+    _write(ranking, output, as_json=said.json, digits=0 if elo else 2)
+    return 1 if failures else 0
+
+
+def _label(anchor: str | None, votes: Any) -> Any:
+    """The anchor as labels are: a number where they are numbers."""
+    if anchor is not None and not isinstance(votes.label(0), str):
+        return int(anchor)
+    return anchor
+
+
+def summary(ranking: Any) -> list[str]:
+    """What was fitted and how it went, in a few lines."""
+    votes, facts = ranking.votes, ranking.facts
+    groups = f" in {len(facts):,} groups" if len(facts) > 1 else ""
+    lines = [
+        f"{votes.columns.num_rows:,} comparisons of {len(votes.items):,} items{groups}; "
+        f"law {facts[0]['law']}, prior σ {facts[0]['prior_std']:g}"
+    ]
+    if votes.num_ties:
+        treated = f"{votes.num_dropped:,} left out" if votes.num_dropped else "all counted"
+        lines.append(f"{votes.num_ties:,} ties, {treated}")
+    converged = [fact for fact in facts if fact["converged"]]
+    worst = max((fact["gradient_norm"] for fact in converged), default=float("nan"))
+    whole = "converged" if len(converged) == len(facts) else f"{len(converged):,} converged"
+    lines.append(f"{whole}, largest gradient {worst:.0e}")
+    split = sum(fact["components"] > 1 for fact in facts)
+    if split:
+        where = f" in {split:,} groups" if len(facts) > 1 else ""
+        lines.append(
+            f"items fall into parts that no comparison connects{where}: see column component"
+        )
+    return lines
+
+
+def _write(ranking: Any, output: str | None, *, as_json: bool, digits: int) -> None:
+    from ..frames._files import as_json as json_text
+    from ..frames._files import write_table, write_text
+
+    if output is not None:
+        write_table(ranking.arrow, output, facts=ranking.facts)
+        if not as_json:
+            return
+    if as_json:
+        sys.stdout.write(json_text(ranking.arrow, ranking.facts))
+    elif sys.stdout.isatty():
+        show_ranking(ranking, digits=digits)
+    else:
+        write_text(ranking.arrow, sys.stdout.buffer)
+    sys.stdout.flush()

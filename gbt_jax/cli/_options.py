@@ -1,0 +1,144 @@
+"""Options that several commands share: how a table is read, and the model."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+_TABLE, _MODEL = "How the table is read", "Model"
+
+
+def _table(help: str, **settings: Any) -> Any:
+    return typer.Option(help=help, rich_help_panel=_TABLE, show_default=False, **settings)
+
+
+def _model(help: str, **settings: Any) -> Any:
+    return typer.Option(help=help, rich_help_panel=_MODEL, **settings)
+
+
+@dataclasses.dataclass
+class TableOptions:
+    """Which file, and what its columns are."""
+
+    file: Annotated[
+        str, typer.Argument(help="CSV, TSV, Parquet or JSON lines; - is standard input.")
+    ]
+    preset: Annotated[
+        str | None,
+        _table("arena, judge, crowd, tournesol, sports, pairs or chosen: see gbt presets."),
+    ] = None
+    a: Annotated[str | None, _table("Column of the first item.", metavar="COLUMN")] = None
+    b: Annotated[str | None, _table("Column of the second item.", metavar="COLUMN")] = None
+    value: Annotated[str | None, _table("Column of outcomes.", metavar="COLUMN")] = None
+    value_b: Annotated[str | None, _table("Column of b's count.", metavar="COLUMN")] = None
+    weight: Annotated[str | None, _table("Column of weights.", metavar="COLUMN")] = None
+    date: Annotated[str | None, _table("Column of dates.", metavar="COLUMN")] = None
+    judge: Annotated[str | None, _table("Column of who compared.", metavar="COLUMN")] = None
+    by: Annotated[
+        str | None,
+        _table(
+            "Columns, with commas; one ranking for each of their combinations.", metavar="NAMES"
+        ),
+    ] = None
+    positive_favours: Annotated[str | None, _table("Side of positive grades: a or b.")] = None
+    max_value: Annotated[float | None, _table("Largest grade: the end of the scale.")] = None
+    ties: Annotated[
+        str, _table("model: leave them to the law; half: half a win each; drop: leave them out.")
+    ] = "model"
+    half_life: Annotated[float | None, _table("Days after which a comparison weighs half.")] = None
+    encoding: Annotated[str, _table("Of a text file, such as latin-1.")] = "utf-8"
+    delimiter: Annotated[str | None, _table("Between cells, where it is not a comma.")] = None
+
+    def votes(self) -> Any:
+        """Read the file."""
+        from ..frames import read_votes
+
+        options: Any = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("file", "preset", "by")
+        }
+        by = None if self.by is None else [part.strip() for part in self.by.split(",")]
+        return read_votes(self.file, self.preset, by=by, **options)
+
+
+@dataclasses.dataclass
+class ModelOptions:
+    """Law and prior, where they are not the preset's."""
+
+    law: Annotated[
+        str | None,
+        _model(
+            "binary, davidson:1, knary:21, uniform, beta:2, gaussian:1, skellam:2.7 …",
+            show_default="the preset's",
+        ),
+    ] = None
+    prior_std: Annotated[
+        float | None,
+        _model("σ of the scores; inf for no prior.", show_default="the preset's"),
+    ] = None
+    level: Annotated[float, _model("Of intervals of scores and ranks.")] = 0.95
+    seed: Annotated[int, _model("Of the draws behind intervals of ranks.")] = 0
+
+    def ranking(self, votes: Any, *, progress: bool = False) -> Any:
+        """Fit what was read."""
+        from ..frames import fit_table
+
+        return fit_table(
+            votes,
+            law=self.law,
+            prior_std=self.prior_std,
+            level=self.level,
+            seed=self.seed,
+            progress=progress,
+        )
+
+
+@dataclasses.dataclass
+class SaidOptions:
+    """How much is said, and in which form."""
+
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the result.")] = (
+        False
+    )
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+
+
+def expanded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with the fields of its dataclass arguments as arguments of their own.
+
+    So a command lists `table: TableOptions` once instead of sixteen options.
+    """
+    own = get_type_hints(function, include_extras=True)
+    groups = {name: kind for name, kind in own.items() if dataclasses.is_dataclass(kind)}
+    given = inspect.signature(function).parameters
+    # The fields of groups first: the file is the first argument of a command.
+    hints: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    for kind in groups.values():
+        hints |= get_type_hints(kind, include_extras=True)
+        for field in dataclasses.fields(kind):
+            missing = field.default is dataclasses.MISSING
+            defaults[field.name] = inspect.Parameter.empty if missing else field.default
+    for name in given:
+        if name not in groups:
+            hints[name], defaults[name] = own[name], given[name].default
+    hints.pop("return", None)
+
+    def command(**values: Any) -> Any:
+        made: dict[str, Any] = {}
+        for name, kind in groups.items():
+            made[name] = kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind)})
+        return function(**made, **values)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(name, keyword, default=defaults[name], annotation=hints[name])
+        for name in hints
+    ]
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    command.__annotations__ = hints
+    return command

@@ -1,0 +1,98 @@
+"""Scores from a prior, and values of comparisons from a law."""
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from jax import Array
+from jaxtyping import ArrayLike, Float, Int, PRNGKeyArray
+
+from .._arrays import floating, whole_number
+from .._comparisons import Comparisons
+from .._model import Model
+from ..laws import AbstractRootLaw
+
+# A law's program is compiled for each size. So values are drawn in blocks of few sizes: powers of
+# two between these. A larger one gains nothing in speed.
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 2**10, 2**16
+
+
+def scores(
+    model: Model,
+    num_items: int,
+    *,
+    sampler: Callable[..., Array] = jax.random.normal,
+    key: PRNGKeyArray,
+) -> Float[Array, " items"]:
+    """True scores drawn from the model's prior: mean + σ·z, with z standard normal.
+
+    For another prior, `sampler` draws z: any function called as those of `jax.random` are,
+    `sampler(key, shape, dtype)`, such as `jax.random.laplace`. `prior_std` must be finite: there
+    are no draws from no prior.
+    """
+    num_items = whole_number("num_items", num_items, at_least=0)
+    model.check_prior(num_items, "item")
+    mean, std = prior_of(model)
+    drawn = np.asarray(sampler(key, (num_items,), mean.dtype), mean.dtype)
+    if drawn.shape != (num_items,):
+        raise ValueError(f"sampler must return an array of shape {(num_items,)}, not {drawn.shape}")
+    return floating(mean + std * drawn)
+
+
+def comparisons(
+    law: AbstractRootLaw,
+    scores: Float[ArrayLike, " items"],
+    pairs: tuple[Int[ArrayLike, " rows"], Int[ArrayLike, " rows"]],
+    *,
+    key: PRNGKeyArray,
+) -> Comparisons:
+    """One comparison of each pair (a, b), drawn from the law at θ_a − θ_b given the scores θ.
+
+    Independent of each other given the scores; a positive value says that a is better. `pairs` are
+    columns a and b, from a graph of this module or anywhere else. Values have the scores' dtype.
+    """
+    true = finite_scores(scores)
+    a, b = pairs
+    rows = Comparisons(a, b, np.zeros(np.shape(a), true.dtype), num_items=true.size)
+    a, b = np.asarray(rows.a), np.asarray(rows.b)
+    return rows.with_values(drawn_values(law, true[a] - true[b], key=key))
+
+
+def finite_scores(scores: ArrayLike) -> np.ndarray:
+    """A vector of finite scores, in the dtype that JAX gives it."""
+    array = np.asarray(floating(scores))
+    if array.ndim != 1:
+        raise ValueError(f"scores must be a vector, not an array of shape {array.shape}")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        raise ValueError(f"scores[{bad[0]}] is {array[bad[0]]}: every score must be finite")
+    return array
+
+
+def prior_of(model: Model) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, standard deviation) of the model's prior, of one dtype; refused unless finite."""
+    mean, std = np.asarray(model.prior_mean), np.asarray(model.prior_std)
+    if not np.isfinite(std).all():
+        raise ValueError(
+            f"prior_std is {std[~np.isfinite(std)].flat[0]}, no prior, and scores are drawn from "
+            "the prior: give a finite prior_std, or scores of your own"
+        )
+    dtype = np.promote_types(mean.dtype, std.dtype)
+    return mean.astype(dtype), std.astype(dtype)
+
+
+def drawn_values(law: AbstractRootLaw, difference: np.ndarray, *, key: PRNGKeyArray) -> np.ndarray:
+    """A draw of the law at each score difference."""
+    if not isinstance(law, AbstractRootLaw):
+        raise TypeError(f"law must be a root law of gbt_jax.laws, not {type(law).__name__}")
+    size = min(max(2 ** (difference.size - 1).bit_length(), _SMALLEST_BLOCK), _LARGEST_BLOCK)
+    num_blocks = -(-difference.size // size)
+    padded = np.zeros((num_blocks, size), difference.dtype)
+    padded.flat[: difference.size] = difference
+    blocks = [_block(law, t, key, number) for number, t in enumerate(padded)]
+    return np.concatenate([padded[:0].ravel(), *blocks])[: difference.size]
+
+
+@jax.jit
+def _block(law: AbstractRootLaw, t: Array, key: PRNGKeyArray, number: int) -> Array:
+    return law.sample(t, key=jax.random.fold_in(key, number))
