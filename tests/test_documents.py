@@ -1,4 +1,4 @@
-"""Every Python example of the documents runs, and so does the script the README starts with."""
+"""Every Python example of the documents runs, and so does every notebook."""
 
 import re
 import subprocess
@@ -44,11 +44,15 @@ def test_readme_has_examples():
     assert python_blocks((ROOT / "README.md").read_text(encoding="utf-8")).strip()
 
 
-def test_first_command_runs_its_script():
+def test_first_command_is_the_demo():
+    """Which tests/test_cli.py runs."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^python3 -m venv .* && \S+/python (\S+\.py)$", readme, re.MULTILINE)
-    assert len(commands) == 1
-    outcome = run(ROOT / commands[0])
+    assert re.findall(r"^python3 -m venv .* && \S+/gbt (.*)$", readme, re.MULTILINE) == ["demo"]
+
+
+@pytest.mark.parametrize("script", sorted(ROOT.glob("notebooks/*.py")), ids=lambda path: path.name)
+def test_notebooks_run(script):
+    outcome = run(script)
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stdout.strip()
 

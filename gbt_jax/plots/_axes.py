@@ -1,0 +1,97 @@
+"""What the pictures share: axes, names, colours, and what is refused at the door."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._curvature import refuse_unfinished
+from .._fit import Fit
+from .._user_fits import UserFits
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's colours, which the colour-blind tell apart: blue, vermilion, green, purple, orange
+# and sky blue.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+FAINT = "#999999"  # for lines behind the data, on white and on black
+_ROW_HEIGHT = 0.24  # inches, for a line of small text
+_MAX_HEIGHT = 200.0  # inches: an image has less than 65,536 pixels, at up to 300 an inch
+
+
+def check_axes(ax: "Axes | None") -> None:
+    """Refuse to go on without matplotlib, or with what cannot be drawn into."""
+    try:
+        import matplotlib.axes
+    except ImportError as error:
+        raise ImportError(
+            "gbt_jax.plots draws with matplotlib, which is not installed: pip install "
+            '"gbt-jax[plots]"'
+        ) from error
+    if ax is not None and not isinstance(ax, matplotlib.axes.Axes):
+        raise TypeError(f"ax must be one matplotlib Axes, not {type(ax).__name__}")
+
+
+def axes_of(ax: "Axes | None", width: float, height: float) -> "Axes":
+    """The axes to draw into: the given ones, or those of a new figure of this size in inches."""
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot
+
+    return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def height_of_rows(count: int) -> float:
+    """The height of a figure with so many lines of names, in inches."""
+    return min(1.3 + _ROW_HEIGHT * max(count, 3), _MAX_HEIGHT)
+
+
+def check_fit(fit: Fit, function: str) -> None:
+    """Refuse what is not one successful fit."""
+    if isinstance(fit, UserFits):
+        raise TypeError(
+            f"users have a picture each: plots.{function}(fits[user], "
+            "labels=fits.item[fits.user == user])"
+        )
+    refuse_unfinished(fit)
+
+
+def item_names(labels: Sequence | np.ndarray | None, num_items: int) -> list[str]:
+    """The names of all items: the labels in one line each, or their numbers."""
+    if labels is None:
+        return [str(item) for item in range(num_items)]
+    if isinstance(labels, str) or len(labels) != num_items:
+        found = "one string" if isinstance(labels, str) else len(labels)
+        raise ValueError(f"labels must have one name per item ({num_items}), not {found}")
+    return [" ".join(str(label).split()) for label in labels]
+
+
+def shown(name: str, length: int = 28) -> str:
+    """A name as matplotlib shows it: its middle left out if it is long, its dollars no formulas."""
+    if len(name) > length:
+        head = 2 * (length - 1) // 3
+        name = f"{name[:head].rstrip()}…{name[head + 1 - length :].lstrip()}"
+    return name.replace("$", r"\$")
+
+
+def entitle(ax: "Axes", title: str, *notes: str) -> None:
+    """What the picture shows, and below it whatever must be known to read it."""
+    lines = [title, *(note for note in notes if note)]
+    ax.set_title("\n".join(lines), loc="left", fontsize="medium")
+
+
+def left_out(kind: str, kept: int, total: int, which: str) -> str:
+    """Says which of all are shown: 'the best 30 of 200 items'; nothing where all are."""
+    return f"the {which} {kept:,} of {total:,} {kind}" if kept < total else ""
+
+
+def signed(value: float) -> str:
+    """A change in two digits, with its sign; 0 has none."""
+    return f"{value:+.2g}".replace("-", "−") if value else "0"
+
+
+def remove_frame(ax: "Axes", *sides: str) -> None:
+    """Hide sides of the frame that carry no scale."""
+    for side in sides:
+        ax.spines[side].set_visible(False)

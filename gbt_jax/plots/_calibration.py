@@ -1,0 +1,96 @@
+"""Predictions against what was observed, and how far from each other they may be."""
+
+from typing import TYPE_CHECKING
+
+from .._calibration import Calibration
+from .._calibration import calibration as calibrate
+from .._comparisons import Comparisons
+from .._curvature import AbstractCurvature
+from .._fit import Fit
+from .._uncertainty import normal_quantile
+from ._axes import COLOURS, FAINT, axes_of, check_axes, check_fit, entitle, remove_frame
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def calibration(
+    calibration_or_fit: Calibration | Fit,
+    held_out: Comparisons | None = None,
+    *,
+    bins: int | None = None,
+    level: float = 0.95,
+    using: AbstractCurvature | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """The mean comparison of each bin, observed against predicted, with the band that is expected.
+
+    If model and fit are right, each dot lies in the band with probability `level`; the numbers at
+    the dots are the comparisons of their bins.
+
+    **Arguments:**
+
+    - `calibration_or_fit`: what `gbt_jax.calibration` returned, or a fit,
+    - `held_out`: together with comparisons it has not seen.
+    - `bins`, `using`: options of `gbt_jax.calibration`, for a fit.
+    - `level`: of the band.
+    - `ax`: where to draw.
+    """
+    check_axes(ax)
+    quantile = normal_quantile(level)
+    found = _as_calibration(calibration_or_fit, held_out, bins, using)
+    predicted, half = found.predicted, quantile * found.standard_error
+    ax = axes_of(ax, 5.6, 5.2)
+    ax.axline((0, 0), slope=1, color=FAINT, linewidth=1, zorder=1)
+    band = f"band of {100 * level:g}%, if all is right"
+    colour = COLOURS[5]
+    ax.fill_between(
+        predicted, predicted - half, predicted + half, color=colour, alpha=0.25, linewidth=0
+    )
+    # A band alone does not say where its bins are, and one bin has no width.
+    ax.vlines(
+        predicted, predicted - half, predicted + half, color=colour, linewidth=1.5, label=band
+    )
+    ax.plot(
+        predicted,
+        found.observed,
+        "o",
+        color=COLOURS[0],
+        label="observed, with the count",
+        markersize=6,
+    )
+    for x, y, count in zip(predicted, found.observed, found.count, strict=True):
+        ax.annotate(
+            f"{count:.4g}", (x, y), (6, 0), textcoords="offset points", va="center", fontsize=7
+        )
+    ax.set_xlabel("predicted mean comparison")
+    ax.set_ylabel("observed mean comparison")
+    ax.legend(fontsize="small")
+    remove_frame(ax, "top", "right")
+    entitle(
+        ax,
+        f"calibration: {found.count.sum():,.6g} comparisons in {found.count.size} bins",
+        f"χ²({found.degrees_of_freedom}) = {found.statistic:.3g}, p = {found.p_value:.2g}",
+    )
+    return ax
+
+
+def _as_calibration(
+    given: Calibration | Fit,
+    held_out: Comparisons | None,
+    bins: int | None,
+    using: AbstractCurvature | None,
+) -> Calibration:
+    options = {"bins": bins, "using": using}
+    options = {name: value for name, value in options.items() if value is not None}
+    if isinstance(given, Calibration):
+        if held_out is not None or options:
+            raise TypeError("held_out, bins and using go with a Fit: a Calibration has its bins")
+        return given
+    check_fit(given, "calibration")
+    if held_out is None:
+        raise TypeError(
+            "pass the fit together with held_out comparisons, which it has not seen, or the "
+            "Calibration that gbt_jax.calibration returned"
+        )
+    return calibrate(given, held_out, **options)

@@ -1,0 +1,129 @@
+"""The comparisons without which scores would be most different."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._arrays import as_indices, whole_number
+from .._comparisons import Comparisons
+from .._curvature import AbstractCurvature
+from .._fit import Fit
+from .._influence import influence as changes_without
+from ._axes import (
+    COLOURS,
+    FAINT,
+    axes_of,
+    check_axes,
+    check_fit,
+    entitle,
+    height_of_rows,
+    item_names,
+    left_out,
+    remove_frame,
+    shown,
+    signed,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def influence(
+    fit: Fit,
+    *,
+    item: int | None = None,
+    groups: Sequence | np.ndarray | None = None,
+    labels: Sequence | np.ndarray | None = None,
+    top: int = 20,
+    using: AbstractCurvature | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """The comparisons whose removal moves the scores most, as bars, the largest change on top.
+
+    A bar is as long as the change of all scores is in l2, and says which score changes most; with
+    `item` it is the change of that item's score, up or down. Comparisons are named by what they
+    say, "tea over milk 0.5", and ×3 for a weight of 3. Those that alone hold two parts together
+    without a prior have no bar: there would be no optimum without them.
+
+    **Arguments:**
+
+    - `item`: the number of the item whose score is looked at.
+    - `groups`: one label per comparison, of who made it, say: a bar for each label then, for all
+      its comparisons left out together.
+    - `labels`: the items' names.
+    - `top`: how many bars at most.
+    - `using`: the fit's `curvature`, if it has been made already.
+    - `ax`: where to draw.
+    """
+    check_axes(ax)
+    check_fit(fit, "influence")
+    rows = fit.comparisons
+    names = item_names(labels, rows.num_items)
+    most = whole_number("top", top, at_least=1)
+    if item is not None:
+        (item,) = as_indices("item", item, rows.num_items)
+    if groups is None:
+        counted = np.flatnonzero(np.asarray(rows.weight) > 0)
+        changes = np.asarray(changes_without(fit, comparisons=counted, using=using), float)
+        titles = [_said(rows, names, row) for row in counted.tolist()]
+    else:
+        changes = np.asarray(changes_without(fit, groups=groups, using=using), float)
+        titles = [shown(str(label)) for label in np.unique(np.asarray(groups))]
+    lengths = np.linalg.norm(changes, axis=0) if item is None else changes[item]
+    is_known = np.isfinite(lengths)
+    order = np.flatnonzero(is_known)[np.argsort(-np.abs(lengths[is_known]), kind="stable")[:most]]
+    ax = axes_of(ax, 8.0, height_of_rows(order.size))
+    _draw(ax, lengths[order], [titles[column] for column in order])
+    if item is None:
+        for place, column in enumerate(order):
+            _name_the_most_moved(ax, place, lengths[column], changes[:, column], names)
+        # The text begins at the end of the bar: room for it where the bar is longest.
+        ax.set_xlim(0, 1.5 * (lengths[order].max(initial=0) or 1))
+    kind = "comparisons" if groups is None else "groups"
+    if item is None:
+        ax.set_xlabel("change of all scores (l2) without it,\nand the score that changes most")
+    else:
+        ax.set_xlabel(f"change of the score of {shown(names[item])} without it")
+    none = "" if lengths.size else "there are no comparisons"
+    lost = np.count_nonzero(~is_known)
+    entitle(
+        ax,
+        f"{kind} whose removal moves scores most",
+        left_out(kind, order.size, int(np.count_nonzero(is_known)), "strongest"),
+        f"{lost:,} without which there is no optimum" if lost else none,
+    )
+    return ax
+
+
+def _draw(ax: "Axes", lengths: np.ndarray, titles: list[str]) -> None:
+    place = np.arange(lengths.size)
+    colours = [COLOURS[0] if length >= 0 else COLOURS[1] for length in lengths]
+    ax.barh(place, lengths, color=colours, height=0.7)
+    ax.axvline(0, color=FAINT, linewidth=0.8)
+    ax.set_yticks(place, titles, fontsize="small")
+    ax.set_ylim(max(place.size, 1) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x", color=FAINT, alpha=0.3)
+    ax.set_axisbelow(True)
+    remove_frame(ax, "top", "right", "left")
+
+
+def _name_the_most_moved(
+    ax: "Axes", place: int, length: float, change: np.ndarray, names: list[str]
+) -> None:
+    if length > 0:
+        who = int(np.abs(change).argmax())
+        said = f"{shown(names[who], 16)} {signed(change[who])}"
+        end = (length, place)
+        ax.annotate(said, end, (4, 0), textcoords="offset points", va="center", fontsize="small")
+
+
+def _said(rows: Comparisons, names: list[str], row: int) -> str:
+    """What a comparison says: "tea over milk 0.5", whichever of the two comes first in it."""
+    a, b, value, weight = (x[row].item() for x in (rows.a, rows.b, rows.value, rows.weight))
+    better, worse = (b, a) if value < 0 else (a, b)
+    relation = "over" if value else "even with"
+    said = f"{shown(names[better], 18)} {relation} {shown(names[worse], 18)}"
+    said += f" {abs(value):.3g}" if value else ""
+    return said if weight == 1 else f"{said} ×{weight:.3g}"

@@ -1,0 +1,95 @@
+"""Scores with their intervals, the best on top."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._arrays import whole_number
+from .._curvature import AbstractCurvature
+from .._fit import Fit
+from .._graph import component_labels
+from .._uncertainty import intervals
+from ._axes import (
+    COLOURS,
+    FAINT,
+    axes_of,
+    check_axes,
+    check_fit,
+    entitle,
+    height_of_rows,
+    item_names,
+    left_out,
+    remove_frame,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def ranking(
+    fit: Fit,
+    *,
+    labels: Sequence | np.ndarray | None = None,
+    level: float = 0.95,
+    top: int | None = 30,
+    using: AbstractCurvature | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Scores as dots with the bars of their `intervals`, the best on top.
+
+    Equal scores are in the order of their items. Without a prior, items that no chain of
+    comparisons connects have no common scale: components stand one below the other then, those of
+    more items first, each with its own best on top.
+
+    **Arguments:**
+
+    - `labels`: the items' names.
+    - `level`: of the intervals.
+    - `top`: how many items at most, the best ones; None is all.
+    - `using`: the fit's `curvature`, if it has been made already.
+    - `ax`: where to draw.
+    """
+    check_axes(ax)
+    check_fit(fit, "ranking")
+    names = item_names(labels, fit.comparisons.num_items)
+    most = len(names) if top is None else whole_number("top", top, at_least=1)
+    scores = np.asarray(fit.scores, float)
+    lower, upper = (np.asarray(end, float) for end in intervals(fit, level=level, using=using))
+    group = _groups_without_common_scale(fit)
+    order = np.lexsort((-scores, group))[:most]
+    ax = axes_of(ax, 6.4, height_of_rows(order.size))
+    place = np.arange(order.size)
+    ax.hlines(place, lower[order], upper[order], color=COLOURS[0], linewidth=2, alpha=0.5)
+    ax.plot(scores[order], place, "o", color=COLOURS[0], markersize=5)
+    for boundary in np.flatnonzero(np.diff(group[order])):
+        ax.axhline(boundary + 0.5, color=FAINT, linewidth=0.8, linestyle="--")
+    ax.set_yticks(place, [shown(names[item]) for item in order])
+    ax.set_ylim(max(order.size, 1) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x", color=FAINT, alpha=0.3)
+    ax.set_axisbelow(True)
+    remove_frame(ax, "top", "right", "left")
+    ax.set_xlabel("score")
+    num_groups = group.max(initial=0) + 1
+    apart = f"no prior: {num_groups} components without a common scale" if num_groups > 1 else ""
+    which = "first" if apart else "best"
+    entitle(
+        ax,
+        f"scores and {100 * level:g}% intervals",
+        left_out("items", order.size, len(names), which),
+        apart,
+    )
+    return ax
+
+
+def _groups_without_common_scale(fit: Fit) -> np.ndarray:
+    """The component of each item, large ones first, if not all have a prior; else all 0."""
+    rows = fit.comparisons
+    _, precision = fit.model.prior(rows.num_items, fit.scores.dtype)
+    if (np.asarray(precision) > 0).all():
+        return np.zeros(rows.num_items, int)
+    component, size = np.unique(component_labels(rows), return_inverse=True, return_counts=True)[1:]
+    by_size = np.argsort(-size, kind="stable")
+    return np.argsort(by_size)[component]
