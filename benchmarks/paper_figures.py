@@ -70,8 +70,8 @@ def drawn(seeds: Sequence[int], density: float, *, spread: float = 1.0, stream: 
         value = np.asarray(simulate.comparisons(law, scores, pairs, key=value_key).value)
         parts.append((np.full(value.size, number), pairs.a, pairs.b, value))
         truth.append(np.asarray(scores))
-    columns = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Data(*columns, np.stack(truth))
+    owner, a, b, value = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Data(owner, a, b, value, np.stack(truth))
 
 
 def errors(fits: gbt.UserFits, truth: np.ndarray) -> np.ndarray:

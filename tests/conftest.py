@@ -2,6 +2,7 @@
 
 import gc
 import os
+from pathlib import Path
 
 # Eight simulated devices, so that sharded code is tested on any machine.
 _flags = os.environ.get("XLA_FLAGS", "")
@@ -14,6 +15,13 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 # jax_numpy_rank_promotion stays at "allow": `shape + t.shape` draws and sums over a law's values
 # broadcast trailing dimensions on purpose, everywhere.
+
+# Compiling is most of the work of these tests: programs are kept for the next run. A folder for
+# each worker, because JAX does not write them atomically.
+_kept = Path(__file__).parents[1] / ".pytest_cache" / "jax"
+_worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+jax.config.update("jax_compilation_cache_dir", str(_kept / _worker))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 # Tracing makes many short-lived objects, and JAX tidies up at every collection: too often.
 gc.set_threshold(200_000, 50, 50)

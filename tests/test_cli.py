@@ -33,9 +33,6 @@ def run(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     # The settings of a program are not for the other tests of this process.
     monkeypatch.setattr(_session, "start", lambda: None)
-    for name in ("_fit", "_check", "_audit", "_simulate", "_report", "_demo"):
-        module = getattr(__import__(f"gbt_jax.cli.{name}", fromlist=["start"]), "__dict__")
-        monkeypatch.setitem(module, "start", lambda: None)
     Path("votes.csv").write_text(ARENA)
 
     def command(*arguments: str):

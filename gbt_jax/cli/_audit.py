@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from . import _session
 from ._options import ModelOptions, SaidOptions, TableOptions
-from ._session import console, start
+from ._session import console
 
 _INFLUENCES = 10  # shown
 
@@ -27,7 +28,7 @@ def audit(
     Also checks that scores move with what is said of them, and that no comparison moves them
     further than the law allows. The exit code is 1 if one of these fails.
     """
-    start()
+    _session.start()
     ranking = model.ranking(table.votes(), progress=not said.quiet)
     number = _number(ranking, group)
     found = _found(ranking, number, limit)

@@ -4,8 +4,9 @@ import json
 import sys
 from typing import Any
 
+from . import _session
 from ._options import SaidOptions, TableOptions
-from ._session import console, start
+from ._session import console
 
 _COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
@@ -15,7 +16,7 @@ def check(table: TableOptions, said: SaidOptions) -> int:
 
     The exit code is 1 if there are errors or warnings, 0 if there are only notes.
     """
-    start()
+    _session.start()
     from ..frames import check as find
 
     findings = find(table.votes())

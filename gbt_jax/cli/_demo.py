@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from . import _session
 from ._fit import summary
-from ._session import console, start
+from ._session import console
 from ._shown import show_ranking
 
 # Names for the simulated items: teas need no explanation.
@@ -33,7 +34,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Of the simulated users.")] = 1,
 ) -> int:
     """Rank fifteen teas from the sliders of forty simulated users."""
-    start()
+    _session.start()
     import jax
     import numpy as np
     import pyarrow as pa

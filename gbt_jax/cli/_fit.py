@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from . import _session
 from ._options import ModelOptions, SaidOptions, TableOptions
-from ._session import note, start, warn
+from ._session import note, warn
 from ._shown import show_ranking
 
 
@@ -31,7 +32,7 @@ def fit(
 
     if output is not None:
         check_written(output)
-    start()
+    _session.start()
     votes = table.votes()
     ranking = model.ranking(votes, progress=not said.quiet)
     failures = ranking.failures()

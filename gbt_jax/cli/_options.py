@@ -112,7 +112,7 @@ def expanded(function: Callable[..., Any]) -> Callable[..., Any]:
     So a command lists `table: TableOptions` once instead of sixteen options.
     """
     own = get_type_hints(function, include_extras=True)
-    groups = {name: kind for name, kind in own.items() if dataclasses.is_dataclass(kind)}
+    groups: dict[str, Any] = {n: kind for n, kind in own.items() if dataclasses.is_dataclass(kind)}
     given = inspect.signature(function).parameters
     # The fields of groups first: the file is the first argument of a command.
     hints: dict[str, Any] = {}

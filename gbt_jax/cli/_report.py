@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from . import _session
 from ._options import ModelOptions, TableOptions
-from ._session import note, start, warn
+from ._session import note, warn
 
 
 def report(
@@ -22,7 +23,7 @@ def report(
     from ..frames._files import check_folder
 
     check_folder(output)
-    start()
+    _session.start()
     from .. import report as pages
     from ..frames import check
 
@@ -31,6 +32,14 @@ def report(
     failures = ranking.failures()
     for failure in failures:
         warn(failure)
-    pages.write_report(output, ranking, check(votes), title=title, elo=elo)
+    pages.write_report(
+        output,
+        ranking,
+        check(votes),
+        title=title,
+        elo=elo,
+        preset=table.preset,
+        seed=model.seed,
+    )
     note(f"wrote {output}", quiet=quiet)
     return 1 if failures else 0

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ._session import note, start
+from . import _session
+from ._session import note
 
 
 def simulate(
@@ -30,7 +31,7 @@ def simulate(
     for path in (output, truth):
         if path is not None:
             check_written(path)
-    start()
+    _session.start()
     import jax
     import numpy as np
     import pyarrow as pa

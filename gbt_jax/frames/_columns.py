@@ -3,8 +3,10 @@
 Rows are counted from 1, below the header.
 """
 
+import itertools
 import os
-from typing import Any, NoReturn, final
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn, final
 
 import narwhals as nw
 import numpy as np
@@ -27,22 +29,22 @@ class Columns:
     def __init__(self, table: Any, *, encoding: str = "utf-8", delimiter: str | None = None):
         if isinstance(table, str | os.PathLike):
             self.name, self.native = os.fspath(table), None
-            self._table = read_table(table, encoding=encoding, delimiter=delimiter)
+            self._source = _of_arrow(read_table(table, encoding=encoding, delimiter=delimiter))
         else:
             self.name, self.native = "table", table
-            self._table = _from_frame(table)
-        if not self._table.num_rows:
+            self._source = _of_arrow(table) if isinstance(table, pa.Table) else _of_frame(table)
+        if not self.num_rows:
             self.refuse("there are no rows, only the header: nothing to compare")
 
     @property
     def names(self) -> list[str]:
         """The names of the columns."""
-        return self._table.schema.names
+        return self._source.names
 
     @property
     def num_rows(self) -> int:
         """The number of rows."""
-        return self._table.num_rows
+        return self._source.num_rows
 
     def refuse(self, message: str) -> NoReturn:
         """Raise an error that names the table."""
@@ -54,7 +56,7 @@ class Columns:
 
     def cell(self, name: str, row: int) -> Any:
         """What one cell holds."""
-        return self._table[name][row].as_py()
+        return self._column(name)[row].as_py()
 
     def labels(self, *names: str) -> tuple[np.ndarray, pa.Array]:
         """Codes of all cells of these columns, and the label of each code, ascending.
@@ -69,6 +71,7 @@ class Columns:
         chunks = [chunk for column in columns for chunk in column.chunks]
         encoded = pa.chunked_array(chunks, type=columns[0].type).dictionary_encode()
         whole = encoded.combine_chunks() if encoded.num_chunks != 1 else encoded.chunk(0)
+        self._refuse_blank(names, whole)
         order = pc.array_sort_indices(whole.dictionary).to_numpy()
         number = np.empty(order.size, np.int64)
         number[order] = np.arange(order.size)
@@ -85,39 +88,70 @@ class Columns:
             self._refuse_first(name, bad, "is no number")
         elif not _is_number(column.type):
             self.refuse(f"column {name!r} must hold numbers, not {column.type}")
-        found = np.asarray(column.cast(pa.float64()).to_numpy())
+        # Not safe: integers of more than 53 bits are rounded, as everywhere.
+        found = np.asarray(column.cast(pa.float64(), safe=False).to_numpy())
         self._refuse_first(name, pa.array(~np.isfinite(found)), "is not finite")
         return found
 
     def texts(self, name: str) -> tuple[np.ndarray, list[str]]:
         """Codes of the cells as text, and the text of each code."""
-        column = self._filled(name).cast(pa.string())
-        encoded = column.dictionary_encode().combine_chunks()
+        column = self._filled(name)
+        if not (pa.types.is_string(column.type) or _is_number(column.type)):
+            self.refuse(f"column {name!r} must hold text or numbers, not {column.type}")
+        encoded = column.cast(pa.string()).dictionary_encode().combine_chunks()
         return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
 
     def days(self, name: str) -> np.ndarray:
-        """Dates, as days since 1970, with fractions."""
+        """Dates, as days since 1970, with fractions. Numbers are seconds since 1970."""
         column = self._filled(name)
+        if _is_number(column.type) or _starts_with_number(column):
+            return self._days_of_seconds(name)
         if pa.types.is_string(column.type):
-            bad = pc.invert(pc.match_substring_regex(column, _DATE))
-            self._refuse_first(name, bad, "is no date such as 2024-05-31 or 2024-05-31T12:00:00")
-        problem = None
-        for kind in (pa.timestamp("ms"), pa.timestamp("ms", "UTC")):  # without and with a zone
-            try:
-                moments = column.cast(kind, safe=False)
-                return moments.cast(pa.int64()).to_numpy() / 86_400_000
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                problem = error
-        self.refuse(f"column {name!r} must hold dates of one kind: {problem}")
+            return _days(self._moments(name, pc.utf8_trim_whitespace(column)))
+        if not (pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)):
+            self.refuse(f"column {name!r} must hold dates, not {column.type}")
+        return _days(column)
+
+    def _days_of_seconds(self, name: str) -> np.ndarray:
+        seconds = self.numbers(name)
+        outside = (seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND)
+        self._refuse_first(
+            name,
+            pa.array(outside),
+            "is no date: a number must be of seconds since 1970, from 1973 on, and other dates be "
+            "written such as 2024-05-31",
+        )
+        return seconds / 86_400
+
+    def _moments(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Dates written as text, all with a time zone or all without."""
+        bad = pc.invert(pc.match_substring_regex(column, _DATE))
+        self._refuse_first(name, bad, f"is no date such as {_DATES}")
+        has_zone = pc.match_substring_regex(column, _ZONE)
+        zoned = has_zone[0].as_py()
+        other = pc.invert(has_zone) if zoned else has_zone
+        with_or_without = ("without", "with") if zoned else ("with", "without")
+        complaint = "is {} a time zone, and the first row is {} one".format(*with_or_without)
+        self._refuse_first(name, other, complaint)
+        column = pc.replace_substring_regex(column, r"\.\d+", "")  # parts of a second
+        kind = pa.timestamp("s", "UTC" if zoned else None)
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid:
+            row = _first_not_cast(column, kind)  # such as February 30
+            self.refuse_row(row, f"column {name!r} is no date: {self.cell(name, row)!r}")
 
     def _column(self, name: str) -> pa.ChunkedArray:
         count = self.names.count(name)
         if count == 0:
-            listed = ", ".join(self.names)
+            listed = ", ".join(map(repr, self.names))
             self.refuse(f"there is no column {name!r}; its columns are: {listed}")
         if count > 1:
             self.refuse(f"{count} columns are named {name!r}")
-        column = self._table[name]
+        try:
+            column = self._source.column(self.names.index(name))
+        except _CellError as error:
+            self.refuse_row(error.row, f"column {name!r} holds {error}")
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if pa.types.is_large_string(column.type) or _is_string_view(column.type):
@@ -134,10 +168,23 @@ class Columns:
     def _label_column(self, name: str) -> pa.ChunkedArray:
         column = self._filled(name)
         if pa.types.is_integer(column.type):
+            if pa.types.is_uint64(column.type):
+                largest = pa.scalar(2**63 - 1, pa.uint64())
+                self._refuse_first(name, pc.greater(column, largest), "is too large a label")
             return column.cast(pa.int64())
         if not pa.types.is_string(column.type):
             self.refuse(f"column {name!r} must hold strings or integers, not {column.type}")
         return column
+
+    def _refuse_blank(self, names: tuple[str, ...], encoded: pa.DictionaryArray) -> None:
+        """Text of spaces alone is an empty cell; in files they are null already."""
+        if not pa.types.is_string(encoded.dictionary.type):
+            return
+        blank = pc.index(pc.equal(pc.utf8_trim_whitespace(encoded.dictionary), ""), True).as_py()
+        if blank >= 0:
+            place = pc.index(encoded.indices, blank).as_py()
+            column, row = divmod(place, self.num_rows)
+            self.refuse_row(row, f"column {names[column]!r} is empty")
 
     def _refuse_first(self, name: str, bad: Any, complaint: str) -> None:
         row = pc.index(bad, True).as_py()
@@ -146,7 +193,11 @@ class Columns:
 
 
 _NUMBER = r"^[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?)$"
+_ZONE = r"(Z|[+-]\d\d:?\d\d)$"
 _DATE = r"^\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?$"
+_DATES = "2024-05-31 or 2024-05-31T12:00:00"
+# Years, days, 20240531 and milliseconds are all outside: nothing else is taken for seconds.
+_FIRST_SECOND, _LAST_SECOND = 1e8, 1e11
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -157,20 +208,83 @@ def _is_string_view(kind: pa.DataType) -> bool:
     return pa.types.is_string_view(kind)
 
 
-def _from_frame(table: Any) -> pa.Table:
-    if isinstance(table, pa.Table):
-        return table
+def _starts_with_number(column: pa.ChunkedArray) -> bool:
+    is_text = pa.types.is_string(column.type)
+    return is_text and pc.match_substring_regex(column[0], rf"^\s*{_NUMBER[1:]}").as_py()
+
+
+def _days(column: pa.ChunkedArray) -> np.ndarray:
+    moments = column.cast(pa.timestamp("ms"), safe=False)  # of UTC, where there is a zone
+    return moments.cast(pa.int64()).to_numpy() / 86_400_000
+
+
+def _first_not_cast(column: pa.ChunkedArray, kind: pa.DataType) -> int:
+    """The first row that is none of a kind, by halving what holds it."""
+    low, high = 0, len(column)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            column.slice(low, middle - low).cast(kind)
+            low = middle
+        except pa.ArrowInvalid:
+            high = middle
+    return low
+
+
+class _Source(NamedTuple):
+    """A table whose columns are converted when they are asked for, by their position."""
+
+    names: list[str]
+    num_rows: int
+    column: Callable[[int], pa.ChunkedArray]
+
+
+class _CellError(Exception):
+    """A column of a data frame that is text here and a number there, or neither."""
+
+    def __init__(self, row: int, message: str):
+        Exception.__init__(self, message)
+        self.row = row
+
+
+def _of_arrow(table: pa.Table) -> _Source:
+    return _Source(table.schema.names, table.num_rows, table.column)
+
+
+def _of_frame(table: Any) -> _Source:
     try:
         frame = nw.from_native(table, eager_only=True)
     except TypeError as error:
         raise TableError(
-            "a table must be a data frame (pandas, Polars, PyArrow) or the name of a file, not "
-            f"{type(table).__name__}"
+            "a table must be a data frame (pandas, Polars; a lazy one collected), a table of "
+            f"PyArrow or the name of a file, not {type(table).__name__}"
         ) from error
-    try:
-        return frame.to_arrow()
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise TableError(f"table: a column holds values of different kinds ({error})") from error
+    except nw.exceptions.DuplicateError as error:
+        raise TableError(f"table: {error}") from error
+
+    def column(position: int) -> pa.ChunkedArray:
+        series = frame[:, position]
+        try:
+            return pa.chunked_array([series.to_arrow()])
+        except pa.ArrowException as error:
+            raise _misfit(series.to_list()) from error
+
+    return _Source([str(name) for name in frame.columns], len(frame), column)
+
+
+def _is_missing(cell: Any) -> bool:
+    is_nan = isinstance(cell, float) and cell != cell
+    return cell is None or is_nan or type(cell).__name__ in ("NAType", "NaTType")  # of pandas
+
+
+def _misfit(cells: list[Any]) -> _CellError:
+    """The first cell of another kind than the one before it; missing ones are of every kind."""
+    rows = [row for row, cell in enumerate(cells) if not _is_missing(cell)]
+    for before, row in itertools.pairwise(rows):
+        if type(cells[before]) is not type(cells[row]):
+            mixed = f"{cells[row]!r} after {cells[before]!r}"
+            return _CellError(row, f"values of different kinds: {mixed}")
+    return _CellError(rows[0], f"what is neither text nor a number: {cells[rows[0]]!r}")
 
 
 def like(native: Any, table: pa.Table) -> Any:

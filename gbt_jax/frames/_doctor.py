@@ -1,7 +1,7 @@
 """`check`: what to know about a table before its ranking is believed."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, SupportsIndex, Unpack, final
 
 import numpy as np
@@ -54,9 +54,10 @@ class Findings:
         return iter(self.findings)
 
     def __str__(self) -> str:
-        head = f"{self.name}: {self.num_rows:,} comparisons of {self.num_items:,} items"
+        rows = _count(self.num_rows, "comparison", "comparisons")
+        head = f"{self.name}: {rows} of {_count(self.num_items, 'item', 'items')}"
         head += f" in {self.num_groups:,} groups" if self.num_groups > 1 else ""
-        head += f", {self.num_ties:,} ties" if self.num_ties else ""
+        head += f", {_count(self.num_ties, 'tie', 'ties')}" if self.num_ties else ""
         lines = [head] if self.findings else [head, "nothing to worry about"]
         for finding in self.findings:
             lines += ["", f"{finding.severity}: {finding.what}", f"  {finding.advice}"]
@@ -73,7 +74,8 @@ def check(table: Any, preset: str | None = None, **options: Unpack[VoteOptions])
     `fit_table`, whose arguments these are.
     """
     votes = votes_of(table, preset, options)
-    found = [finding for look in _LOOKS for finding in look(votes)]
+    answers = _as_answered(votes)
+    found = [finding for look in _LOOKS for finding in look(answers)] if len(answers) else _NOTHING
     order = {"error": 0, "warning": 1, "note": 2}
     return Findings(
         name=votes.name,
@@ -83,6 +85,13 @@ def check(table: Any, preset: str | None = None, **options: Unpack[VoteOptions])
         num_ties=votes.num_ties,
         findings=tuple(sorted(found, key=lambda finding: order[finding.severity])),
     )
+
+
+def _as_answered(votes: Votes) -> Votes:
+    """What counts, with one entry per row: ties that count half for each side are ties again."""
+    starts = np.flatnonzero(np.append(True, votes.row[1:] != votes.row[:-1]))
+    rows = replace(votes.chosen(starts), value=np.add.reduceat(votes.value, starts))
+    return rows.chosen(rows.weight > 0)
 
 
 class _Slots(NamedTuple):
@@ -131,10 +140,10 @@ def _parts(votes: Votes) -> Iterator[Finding]:
     split = np.flatnonzero(parts > 1)
     if not split.size:
         return
-    members = np.bincount(part)
-    largest = np.zeros(votes.num_groups, np.int64)
-    np.maximum.at(largest, owner, members)
-    cut_off = members[part] < largest[slots.group]
+    order = np.lexsort((-np.bincount(part), owner))  # of each group the largest first
+    is_largest = np.zeros(number, bool)
+    is_largest[order] = np.append(True, owner[order][1:] != owner[order][:-1])
+    cut_off = ~is_largest[part]
     where = f" in {split.size:,} of {votes.num_groups:,} groups" if votes.num_groups > 1 else ""
     yield Finding(
         "components",
@@ -166,15 +175,16 @@ def _one_sided(votes: Votes) -> Iterator[Finding]:
                 "note",
                 items.size,
                 f"{_count(items.size, 'item has', 'items have')} never {verb} a comparison",
-                "Only the prior holds their scores: with few comparisons they depend on prior_std, "
-                "and without a prior (inf) there may be no optimum.",
+                "With few comparisons their scores depend on prior_std; if all answers are at the "
+                "end of the scale nothing else holds them, and without a prior (inf) there is no "
+                "optimum.",
                 tuple(_named(votes, slots.group[i], slots.item[i]) for i in items[:_SHOWN]),
             )
 
 
 def _repeats(votes: Votes) -> Iterator[Finding]:
     """Rows of the same pair by the same judge: the same again, or the opposite."""
-    rows = votes.chosen(np.append(True, votes.row[1:] != votes.row[:-1])[: len(votes)])
+    rows = votes.chosen(votes.a != votes.b)
     low, high = np.minimum(rows.a, rows.b), np.maximum(rows.a, rows.b)
     value = np.where(rows.a <= rows.b, rows.value, -rows.value)
     judge = np.zeros(len(rows), np.int64) if rows.judge is None else rows.judge
@@ -211,7 +221,7 @@ def _repeats(votes: Votes) -> Iterator[Finding]:
 
 
 def _saturation(votes: Votes) -> Iterator[Finding]:
-    if votes.max_value is None or votes.preset.outcome not in ("grade", "words", "counts"):
+    if votes.max_value is None:
         return
     levels = np.unique(np.abs(votes.value))
     at_the_end = np.abs(votes.value) == votes.max_value
@@ -230,12 +240,12 @@ def _saturation(votes: Votes) -> Iterator[Finding]:
 def _sides(votes: Votes) -> Iterator[Finding]:
     """Whether scores from one half of the answers predict the other half's signs.
 
-    Halves are judges of even and odd number, or else the first and second half of the rows.
+    Halves are judges of even and odd number, or else the first and second half of a group's rows.
     """
     rows = votes.chosen((votes.a != votes.b) & (votes.value != 0))
     if len(rows) < 2 * _ROWS_TO_JUDGE:
         return
-    half = np.arange(len(rows)) * 2 // len(rows) if rows.judge is None else rows.judge % 2
+    half = _halves(rows)
     expected = _expected_by_other_half(rows, half)
     known = np.flatnonzero(expected != 0)
     product = np.sign(rows.value[known]) * np.sign(expected[known])
@@ -269,6 +279,18 @@ def _sides(votes: Votes) -> Iterator[Finding]:
                 for i in against[:_SHOWN]
             ),
         )
+
+
+def _halves(rows: Votes) -> np.ndarray:
+    """0 or 1 for each comparison."""
+    if rows.judge is not None and rows.judge.min() != rows.judge.max():
+        return rows.judge % 2
+    order = np.argsort(rows.group, kind="stable")
+    group = rows.group[order]
+    start, end = (np.searchsorted(group, group, side) for side in ("left", "right"))
+    half = np.empty(len(rows), np.int64)
+    half[order] = (np.arange(len(rows)) - start) * 2 // (end - start)
+    return half
 
 
 def _expected_by_other_half(rows: Votes, half: np.ndarray) -> np.ndarray:
@@ -346,4 +368,13 @@ def _count(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
+_NOTHING = [
+    Finding(
+        "no_weight",
+        "error",
+        0,
+        "no comparison has a weight above 0",
+        "Check the column of weights, and half_life against the dates.",
+    )
+]
 _LOOKS = (_selves, _parts, _one_sided, _repeats, _saturation, _sides, _judges, _sparsity)

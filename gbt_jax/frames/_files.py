@@ -4,16 +4,19 @@ Cells of text files stay text until somebody asks for numbers: a label such as 0
 went in.
 """
 
+import codecs
 import contextlib
 import io
 import json
 import os
+import re
+import secrets
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import narwhals as nw
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
@@ -26,6 +29,7 @@ _JSON_LINES = (".jsonl", ".ndjson")
 _READ = (*_DELIMITERS, ".parquet", *_JSON_LINES)
 _WRITTEN = (*_DELIMITERS, ".parquet", *_JSON_LINES, ".json")
 _BLOCK = 2**24  # bytes of text parsed at a time: no row is longer
+_SHOWN = 60  # characters of a row in a message
 
 
 class TableError(ValueError):
@@ -45,14 +49,18 @@ def read_table(
         raise TableError(f"{name}: the name must end in {', '.join(_READ)} (and .gz if packed)")
     if name != STANDARD_INPUT and not Path(name).is_file():
         raise TableError(f"{name}: there is no such file")
+    if delimiter is not None and len(delimiter) != 1:
+        raise TableError(f"a delimiter must be a single character, not {delimiter!r}")
+    try:
+        codecs.lookup(encoding)
+    except LookupError as error:
+        raise TableError(f"{name}: there is no encoding {encoding!r}") from error
     try:
         if kind == ".parquet":
             return pyarrow.parquet.read_table(name)
         if kind in _JSON_LINES:
-            return pyarrow.json.read_json(name)
+            return _read_json_lines(name, encoding)
         return _read_text(name, delimiter or _DELIMITERS[kind], encoding)
-    except LookupError as error:
-        raise TableError(f"{name}: there is no encoding {encoding!r}") from error
     except (pa.ArrowInvalid, UnicodeError, OSError) as error:
         raise TableError(f"{name}: {_explained(str(error), encoding)}") from error
 
@@ -73,7 +81,11 @@ def _read_text(name: str, delimiter: str, encoding: str) -> pa.Table:
 
     read = pyarrow.csv.ReadOptions(encoding=encoding, block_size=_BLOCK)
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    with pyarrow.csv.open_csv(source(), read, parse) as opened:
+    # Rows of the wrong length are left out of the search for names, and refused below.
+    names_only = pyarrow.csv.ParseOptions(
+        delimiter=delimiter, newlines_in_values=True, invalid_row_handler=lambda row: "skip"
+    )
+    with pyarrow.csv.open_csv(source(), read, names_only) as opened:
         names = opened.schema.names
     text = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
@@ -86,21 +98,86 @@ def _read_text(name: str, delimiter: str, encoding: str) -> pa.Table:
         return pyarrow.csv.read_csv(source(), alone, parse, text)
 
 
+def _read_json_lines(name: str, encoding: str) -> pa.Table:
+    with pa.input_stream(name) as stream:
+        content = stream.read()
+    if codecs.lookup(encoding).name != "utf-8":
+        content = content.decode(encoding).encode()
+    try:
+        content.decode()  # Arrow does not look
+        found = _parsed_json(content, pa.schema([]))
+        # A label may look like a date: such columns are text as well.
+        texts = [(x.name, pa.string()) for x in found.schema if pa.types.is_timestamp(x.type)]
+        return _parsed_json(content, pa.schema(texts)) if texts else found
+    except pa.ArrowInvalid as error:
+        # Arrow counts the rows of a block, from 0.
+        raise pa.ArrowInvalid(_json_fault(content) or str(error)) from error
+
+
+def _parsed_json(content: bytes, known: pa.Schema) -> pa.Table:
+    return pyarrow.json.read_json(
+        io.BytesIO(content),
+        pyarrow.json.ReadOptions(block_size=_BLOCK),
+        pyarrow.json.ParseOptions(explicit_schema=known),
+    )
+
+
+def _json_fault(content: bytes) -> str | None:
+    """The first line that is no object, or whose cells are of another kind than those before."""
+    kinds: dict[str, str] = {}
+    lines = (line for line in content.decode("utf-8-sig").split("\n") if line.strip())
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            return f"row {number} is no JSON ({error}): {_shown(line)}"
+        if not isinstance(row, dict):
+            return f"row {number} is no JSON object: {_shown(line)}"
+        for name, cell in row.items():
+            kind = _json_kind(cell)
+            if kind and kinds.setdefault(name, kind) != kind:
+                was = f"{kind}, where rows before have {kinds[name]}"
+                return f"row {number}: {name!r} is {was}: {_shown(json.dumps(cell))}"
+    return None
+
+
+def _json_kind(cell: Any) -> str | None:
+    """What JSON calls it; None for null, which is of every kind."""
+    if isinstance(cell, bool):
+        return "true or false"
+    kinds = {str: "a text", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return kinds.get(type(cell))
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
 def _explained(message: str, encoding: str) -> str:
     """What Arrow says, in the words of this package."""
-    if "Empty CSV" in message:
-        return "the file is empty: a header with the names of the columns is needed"
+    if "Empty CSV" in message or "Empty JSON" in message:
+        return "there are no rows: a header with the names of the columns and rows are needed"
+    row = re.search(r"Row #(\d+)", message)  # counted with the header
+    where = f"row {int(row[1]) - 1}: " if row else ""
     if "UTF8" in message or "decode" in message:
-        return f"the text is not {encoding}: give its encoding, such as latin-1 ({message})"
-    return message.removeprefix("CSV parse error: ")
+        told = "" if row else f" ({message})"
+        return f"{where}the text is not {encoding}: give its encoding, such as latin-1{told}"
+    cells = re.search(r"Expected (\d+) columns, got (\d+): (.*)", message, re.DOTALL)
+    if cells:
+        expected, found, text = cells.groups()
+        cells = f"the number of cells is {found}, and {expected} in the header"
+        return f"{where}{cells}: {_shown(text)}"
+    return message.removeprefix("CSV parse error: ").removeprefix("JSON parse error: ")
 
 
-def write_table(table: pa.Table, path: str | os.PathLike, *, facts: Any = None) -> None:
-    """Write a table whole or not at all; `facts` go into .json, beside the rows.
+def write_table(table: Any, path: str | os.PathLike, *, facts: Any = None) -> None:
+    """Write a table of any kind, whole or not at all; `facts` go into .json, beside the rows.
 
     It is written to a temporary file in the same folder, which then takes the name.
     """
     kind = check_written(path)
+    if not isinstance(table, pa.Table):
+        table = nw.from_native(table, eager_only=True).to_arrow()
     with replacing(path) as stream:
         if kind == ".parquet":
             pyarrow.parquet.write_table(table, stream)
@@ -116,49 +193,49 @@ def check_written(path: str | os.PathLike) -> str:
     name, kind = os.fspath(path), Path(path).suffix.lower()
     if kind not in _WRITTEN:
         raise TableError(f"{name}: the name must end in one of {', '.join(_WRITTEN)}")
-    if not Path(name).absolute().parent.is_dir():
-        raise TableError(f"{name}: there is no folder {Path(name).absolute().parent}")
+    check_folder(path)
     return kind
+
+
+def check_folder(path: str | os.PathLike) -> None:
+    """Raise for a name to write to that is a folder, or in one that is not there."""
+    name, folder = os.fspath(path), Path(path).absolute().parent
+    if not folder.is_dir():
+        raise TableError(f"{name}: there is no folder {folder}")
+    if Path(path).is_dir():
+        raise TableError(f"{name}: is a folder")
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """A stream whose content becomes the file when all is written, and nothing otherwise."""
-    target = Path(path).absolute()
-    temporary = None
+    target = Path(path).resolve()  # a link stays, and what it points to is replaced
+    temporary = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as stream:
-            temporary = Path(stream.name)
-            yield stream  # pyright: ignore[reportReturnType]
+        with open(temporary, "xb") as stream:
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        # Files made this way are readable by their owner alone; others expect the usual mode.
-        temporary.chmod(0o666 & ~_umask())
+        if target.exists():
+            temporary.chmod(target.stat().st_mode)  # what was private stays so
         temporary.replace(target)
     except OSError as error:
-        raise TableError(f"{os.fspath(path)}: cannot be written ({error.strerror})") from error
+        reason = error.strerror or error
+        raise TableError(f"{os.fspath(path)}: cannot be written ({reason})") from error
     finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        temporary.unlink(missing_ok=True)
 
 
 def write_text(table: pa.Table, stream: Any, delimiter: str = ",") -> None:
-    """Write CSV, quoting only what needs it."""
+    """Write CSV, with text in quotes and numbers without."""
     options = pyarrow.csv.WriteOptions(delimiter=delimiter, quoting_style="needed")
     pyarrow.csv.write_csv(table, stream, options)
 
 
 def as_json(table: pa.Table, facts: Any = None) -> str:
     """One object: the facts of the fit, and the rows."""
-    return json.dumps({"facts": facts, "rows": rows_of(table)}, ensure_ascii=False, indent=1) + "\n"
+    whole = {"facts": _plain(facts), "rows": rows_of(table)}
+    return json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
 
 
 def as_json_lines(table: pa.Table) -> str:
@@ -172,5 +249,9 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
     is_number = not isinstance(value, float) or abs(value) < float("inf")  # NaN is not less
     return value if is_number else None

@@ -34,7 +34,7 @@ class Preset(NamedTuple):
     prior_std: float = 1.0
 
 
-_WINNERS = {"model_a": 1.0, "model_b": -1.0, "tie": 0.0, "tie (bothbad)": 0.0}
+_WINNERS = {"model_a": 1.0, "model_b": -1.0, "tie": 0.0, "tie (bothbad)": 0.0, "both_bad": 0.0}
 _VERDICTS = {"A>>B": 1.0, "A>B": 0.5, "A=B": 0.0, "B>A": -0.5, "B>>A": -1.0}
 
 PRESETS = {

@@ -9,6 +9,7 @@ import pyarrow as pa
 import scipy.sparse
 import scipy.sparse.csgraph
 
+from .. import _graph
 from .._arrays import whole_number
 from .._fit import RESULTS
 from .._model import Model
@@ -17,7 +18,6 @@ from .._user_fits import UserFits
 from .._users import fit_users
 from ..laws import AbstractRootLaw
 from ._columns import like
-from ._files import TableError
 from ._law_names import law_named, name_of
 from ._spread import spread_of
 from ._votes import VoteOptions, Votes, votes_of
@@ -34,6 +34,7 @@ RESULT_COLUMNS = (
     "comparisons",
     "component",
 )
+_NAMED = 5  # items in a message
 
 
 @final
@@ -44,13 +45,14 @@ class Ranking:
     - `arrow`: the table, as PyArrow: group columns, then `RESULT_COLUMNS`. `std`, `lower` and
       `upper` are Laplace's, ranks are of its draws; null where a fit failed.
     - `votes`, `fits`: what was read, and the fit of each group.
-    - `level`: of the intervals.
+    - `level`: of the intervals; `is_elo`: whether `to_elo` made this.
     """
 
     arrow: pa.Table
     votes: Votes
     fits: UserFits
     level: float
+    is_elo: bool = False
 
     @property
     def table(self) -> Any:
@@ -62,13 +64,15 @@ class Ranking:
         """What is known of each group's fit: law, σ, size, and whether and how well it ended."""
         votes, fits = self.votes, self.fits
         components = _largest(self.arrow["component"].to_numpy(), fits)
+        # Half ties are two entries of one comparison; those of no weight are none.
+        counts = np.add.reduceat(_is_counted(votes, fits), fits.comparisons.row_offsets[:-1])
         return [
             votes.group_of(fits.users[i])
             | {
                 "law": name_of(fits.model.law),
                 "prior_std": float(fits.model.prior_std),
                 "items": int(np.diff(fits.comparisons.item_offsets)[i]),
-                "comparisons": int(np.diff(fits.comparisons.row_offsets)[i]),
+                "comparisons": int(counts[i]),
                 "components": int(components[i]),
                 "converged": bool(fits.result_codes[i] == RESULTS.successful.value),
                 "result": RESULTS(int(fits.result_codes[i])).name,
@@ -82,11 +86,19 @@ class Ranking:
         """What went wrong, a line for each group whose fit failed."""
         codes = self.fits.result_codes
         failed = np.flatnonzero(codes != RESULTS.successful.value)
-        return [
-            f"{self.votes.group_name(self.fits.users[i]) or self.votes.name}: "
-            + RESULTS(int(codes[i])).message
-            for i in failed
-        ]
+        return [self._failure(i, RESULTS(int(codes[i]))) for i in failed.tolist()]
+
+    def _failure(self, number: int, result: RESULTS) -> str:
+        user = self.fits.users[number]
+        message = f"{self.votes.group_name(user) or self.votes.name}: {result.message}"
+        if result is not RESULTS.no_finite_optimum:
+            return message
+        failed = self.fits.for_user(user.item())
+        items = self.fits.item[self.fits.comparisons.item_offsets[number] :]
+        unbounded = _graph.unbounded_items(failed.model, failed.comparisons)
+        names = [repr(self.votes.label(items[i])) for i in unbounded[:_NAMED]]
+        more = f" and {unbounded.size - _NAMED} more" if unbounded.size > _NAMED else ""
+        return f"{message}. Items with no bound above: {', '.join(names)}{more}"
 
     def to_elo(
         self,
@@ -103,6 +115,8 @@ class Ranking:
         BradleyTerry and Davidson give the same Elo. A score of 0, or that of the item `anchor` in
         its group, becomes `center`.
         """
+        if self.is_elo:
+            raise ValueError("these scores are on the scale of Elo already")
         edge = float(self.fits.model.law.max_value)
         if not math.isfinite(edge):
             name = type(self.fits.model.law).__name__
@@ -116,7 +130,7 @@ class Ranking:
             shift = 0.0 if name == "std" else center - factor * zero
             column = _column(factor * _floats(table, name) + shift)
             table = table.set_column(table.schema.get_field_index(name), name, column)
-        return replace(self, arrow=table)
+        return replace(self, arrow=table, is_elo=True)
 
     def _anchors(self, anchor: Any) -> np.ndarray:
         """The anchor's score in the group of each row."""
@@ -161,11 +175,14 @@ def fit_table(
     """
     votes = votes_of(table, preset, options)
     chosen = law_named(votes.preset.law if law is None else law)
+    if prior_std is not None and np.ndim(prior_std):
+        raise ValueError("prior_std must be one number, for all groups")
     model = Model(chosen, votes.preset.prior_std if prior_std is None else prior_std)
     whole_number("draws", draws, at_least=1)
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, not {level}")
     votes.refuse_selves()
+    _refuse_clashes(votes)
     value = votes.values_under(chosen)
     users = UserComparisons.from_arrays(votes.group, votes.a, votes.b, value, votes.weight)
     fits = fit_users(model, users, progress=progress)
@@ -180,9 +197,7 @@ def _result_columns(
     group = np.repeat(fits.users, np.diff(data.item_offsets))
     spread = spread_of(fits, level, draws, seed)
     ends = np.concatenate([_slots(data, data.a), _slots(data, data.b)])
-    # A tie that counts half for each side is two comparisons from one row.
-    is_new = np.append(True, votes.row[1:] != votes.row[:-1])[: len(votes)]
-    counted = np.tile((data.weight > 0) & is_new[data.row], 2)
+    counted = np.tile(_is_counted(votes, fits), 2).astype(bool)
     order = np.lexsort((fits.item, -fits.scores, group))
     found = {
         "score": fits.scores,
@@ -198,14 +213,22 @@ def _result_columns(
     labels = {
         name: labels.take(pa.array(group[order])) for name, labels in votes.group_labels.items()
     }
-    clashes = set(labels) & set(RESULT_COLUMNS)
-    if clashes:
-        raise TableError(
-            f"{votes.name}: the group column {clashes.pop()!r} has the name of a result's column"
-        )
     labels["item"] = votes.items.take(pa.array(fits.item[order]))
     whole = ("rank", "rank_lower", "rank_upper", "comparisons", "component")
     return labels | {name: _column(x[order], name in whole) for name, x in found.items()}
+
+
+def _refuse_clashes(votes: Votes) -> None:
+    for name in votes.group_labels:
+        if name in RESULT_COLUMNS:
+            votes.columns.refuse(f"the group column {name!r} has the name of a result's: rename it")
+
+
+def _is_counted(votes: Votes, fits: UserFits) -> np.ndarray:
+    """1 for each entry that is a comparison, 0 for the second half of a tie and for no weight."""
+    data = fits.comparisons
+    is_new = np.append(True, votes.row[1:] != votes.row[:-1])[: len(votes)]
+    return ((data.weight > 0) & is_new[data.row]).astype(np.int64)
 
 
 def _column(values: np.ndarray, is_whole: bool = False) -> pa.Array:

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 
 from .. import _graph
-from .._curvature import IterativeCurvature, curvature
-from .._fit import RESULTS
+from .._curvature import AbstractCurvature, IterativeCurvature, curvature
+from .._fit import RESULTS, Fit
 from .._uncertainty import in_parts, normal_quantile, rank_intervals, std
 from .._user_fits import UserFits
 
@@ -37,9 +37,10 @@ def spread_of(fits: UserFits, level: float, num_draws: int, seed: int) -> Spread
     is_large = sizes > _TOGETHER_ITEMS
     # Runs of small groups are done together, and each large group alone.
     starts = np.flatnonzero(np.append(True, is_large[1:] | is_large[:-1])[: sizes.size])
-    keys = jax.random.split(jax.random.key(seed), max(starts.size, 1))
+    # One key for all: groups have nothing to do with each other, so neither need their draws.
+    key = jax.random.key(seed)
     parts = [np.zeros((4, 0))]
-    for start, stop, key in zip(starts, np.append(starts[1:], sizes.size), keys, strict=False):
+    for start, stop in zip(starts, np.append(starts[1:], sizes.size), strict=True):
         part = fits.part(int(start), int(stop))
         make = _of_large if is_large[start] else _of_small
         parts.append(np.stack(make(part, level, num_draws, key)))
@@ -51,9 +52,8 @@ def spread_of(fits: UserFits, level: float, num_draws: int, seed: int) -> Spread
 def _of_small(fits: UserFits, level: float, num_draws: int, key) -> list[np.ndarray]:
     parts = [np.zeros((4, 0))]
     for part in in_parts(fits):
-        key, own = jax.random.split(key)
         made = curvature(part)
-        ranks = rank_intervals(part, level=level, key=own, num=num_draws, using=made)
+        ranks = rank_intervals(part, level=level, key=key, num=num_draws, using=made)
         parts.append(np.stack([np.asarray(std(part, using=made)), *ranks]))
     return list(np.concatenate(parts, axis=1))
 
@@ -63,7 +63,7 @@ def _of_large(fits: UserFits, level: float, num_draws: int, key) -> list[np.ndar
     if fits.result_codes[0] != RESULTS.successful.value:
         return [np.full(fits.scores.size, np.nan)] * 4
     fit = fits.for_user(fits.users[0].item())
-    ranks = functools.partial(rank_intervals, fit, level=level)
+    ranks = functools.partial(_ranks, fit, level)
     if fits.scores.size <= _MATRIX_ITEMS:
         is_held = _graph.is_held(fit.model.prior_std, fit.comparisons.weight)
         made = None if is_held else curvature(fit, dense=True)  # one matrix for both
@@ -72,3 +72,12 @@ def _of_large(fits: UserFits, level: float, num_draws: int, key) -> list[np.ndar
     assert isinstance(made, IterativeCurvature)
     estimate = made.estimated_diagonal(_FEW_DRAWS, key=own).value
     return [np.sqrt(estimate), *ranks(key=key, num=min(num_draws, _FEW_DRAWS), using=made)]
+
+
+def _ranks(fit: Fit, level: float, using: AbstractCurvature | None, **options) -> tuple:
+    """Rank intervals; NaN where parts that nothing connects have no common scale."""
+    if using is not None and using.levels.is_free.any():
+        component = np.asarray(using.levels.component)
+        if component.min() != component.max():
+            return (np.full(fit.scores.size, np.nan),) * 3
+    return rank_intervals(fit, level=level, using=using, **options)

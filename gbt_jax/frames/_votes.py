@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsIndex, TypedDict, Unpack, final
 
+import jax
 import numpy as np
 import pyarrow as pa
 
@@ -19,7 +20,8 @@ class VoteOptions(TypedDict, total=False):
     """How a table is read; every function that takes a table takes these.
 
     - `a`, `b`, `value`, `value_b`, `weight`, `date`, `judge`: names of columns, where they are not
-      the preset's. `value_b` is the second of two counts.
+      the preset's. `value_b` is the second of two counts; numbers for dates are seconds since 1970.
+      An empty name leaves out a weight, a judge or a margin that is there.
     - `by`: the columns whose every combination is a problem of its own, such as user and criterion.
     - `positive_favours`, `max_value`: the side and the scale of grades.
     - `ties`: `"model"` leaves them to the law, `"half"` counts half a win for each side, `"drop"`
@@ -119,7 +121,7 @@ class Votes:
         value = self.value
         if self.max_value is not None and np.isfinite(edge):
             value = value / self.max_value * edge
-        outside = np.flatnonzero(~np.asarray(law.in_support(value)))
+        outside = np.flatnonzero(~np.asarray(_in_support(law, value)) & (self.weight > 0))
         if outside.size:
             self._refuse_outside(int(outside[0]), law)
         return value
@@ -143,6 +145,11 @@ class Votes:
             row, label = self.row[selves[0]] + 1, self.label(self.a[selves[0]])
             more = f" ({selves.size} rows do so)" if selves.size > 1 else ""
             raise TableError(f"{self.name}: row {row} compares {label!r} with itself{more}")
+
+
+@jax.jit
+def _in_support(law: AbstractRootLaw, value: jax.Array) -> jax.Array:
+    return law.in_support(value)
 
 
 def read_votes(table: Any, preset: str | None = None, **options: Unpack[VoteOptions]) -> Votes:
@@ -199,12 +206,12 @@ def _with_options(settings: Preset, columns: Columns, options: VoteOptions) -> P
     by = options.get("by")
     if by is not None:
         given["by"] = tuple(part for part in ([by] if isinstance(by, str) else by) if part)
-    for optional in ("weight", "judge"):
-        if optional not in given and getattr(settings, optional) not in columns.names:
+    for optional in ("weight", "judge", *(["value"] if settings.outcome == "win" else [])):
+        is_there = getattr(settings, optional) in columns.names
+        if given.get(optional, None if is_there else "") == "":
             given[optional] = None
-    if settings.outcome == "win" and "value" not in given and settings.value not in columns.names:
-        given["value"] = None
     chosen = settings._replace(**given)
+    _refuse_useless(chosen, columns, options)
     if chosen.outcome == "win" and chosen.value is not None:
         chosen = chosen._replace(law="uniform", max_value=options.get("max_value"))
         if chosen.max_value is None:
@@ -213,12 +220,29 @@ def _with_options(settings: Preset, columns: Columns, options: VoteOptions) -> P
     return chosen
 
 
+def _refuse_useless(settings: Preset, columns: Columns, options: VoteOptions) -> None:
+    """Raise for what would be given in vain: who gives it expects it to count."""
+    is_margin = settings.outcome == "win" and settings.value is not None
+    useful = {
+        "positive_favours": settings.outcome == "grade",
+        "max_value": settings.outcome in ("grade", "counts") or is_margin,
+        "value_b": settings.outcome == "counts",
+    }
+    for name, is_useful in useful.items():
+        if options.get(name) is not None and not is_useful:
+            columns.refuse(f"{name} says nothing about this table: {settings.about}")
+
+
+def _is_positive(number: Any) -> bool:
+    return isinstance(number, int | float | np.number) and bool(0 < number < np.inf)
+
+
 def _check_scale(settings: Preset, columns: Columns) -> None:
     favoured, largest = settings.positive_favours, settings.max_value
     if favoured not in (None, "a", "b"):
         raise TableError(f"positive_favours must be 'a' or 'b', not {favoured!r}")
-    if largest is not None and not 0 < largest < np.inf:
-        raise TableError(f"max_value must be a positive number, not {largest}")
+    if largest is not None and not _is_positive(largest):
+        raise TableError(f"max_value must be a positive number, not {largest!r}")
     if settings.outcome == "grade" and (favoured is None or largest is None):
         missing = "positive_favours ('a' or 'b')" if favoured is None else "max_value"
         columns.refuse(f"grades need {missing}: which side and which scale is not guessed")
@@ -236,16 +260,23 @@ def _values(
         return _from_items(columns, name, a, b, items)
     numbers = columns.numbers(name)
     if settings.outcome == "counts":
-        value = numbers - columns.numbers(settings.value_b or "")
+        other = settings.value_b or ""
+        value = numbers - columns.numbers(other)
+        for column in (name, other):
+            _refuse_negative(columns, column, "count")
         _refuse_beyond(columns, name, value, settings.max_value)
         return value
     if settings.outcome == "win":
-        negative = np.flatnonzero(numbers < 0)
-        if negative.size:
-            row = int(negative[0])
-            columns.refuse_row(row, f"the margin {columns.cell(name, row)!r} is negative")
+        _refuse_negative(columns, name, "margin")
     _refuse_beyond(columns, name, numbers, settings.max_value)
     return -numbers if settings.positive_favours == "b" else numbers
+
+
+def _refuse_negative(columns: Columns, name: str, what: str) -> None:
+    negative = np.flatnonzero(columns.numbers(name) < 0)
+    if negative.size:
+        row = int(negative[0])
+        columns.refuse_row(row, f"the {what} {columns.cell(name, row)!r} of {name!r} is negative")
 
 
 def _refuse_beyond(columns: Columns, name: str, value: np.ndarray, largest: float | None) -> None:
@@ -293,26 +324,25 @@ def _groups(by: tuple[str, ...], columns: Columns) -> tuple[np.ndarray, dict[str
     if not by:
         return np.zeros(columns.num_rows, np.int64), {}
     found = [columns.labels(name) for name in by]
-    codes = np.stack([codes[0] for codes, _ in found])
-    distinct, group = np.unique(codes, axis=1, return_inverse=True)
-    labels = {
-        name: labels.take(pa.array(distinct[i]))
-        for i, (name, (_, labels)) in enumerate(zip(by, found, strict=True))
+    group, first = np.zeros(columns.num_rows, np.int64), np.zeros(1, np.int64)
+    for (codes,), labels in found:
+        pairs = group * len(labels) + codes
+        _, first, group = np.unique(pairs, return_index=True, return_inverse=True)
+    return group, {
+        name: labels.take(pa.array(codes[first]))
+        for name, ((codes,), labels) in zip(by, found, strict=True)
     }
-    return group.reshape(-1), labels
 
 
 def _weights(settings: Preset, columns: Columns, half_life: float | None) -> np.ndarray:
     weight = np.ones(columns.num_rows)
     if settings.weight is not None:
+        _refuse_negative(columns, settings.weight, "weight")
         weight = columns.numbers(settings.weight)
-        negative = np.flatnonzero(weight < 0)
-        if negative.size:
-            columns.refuse_row(int(negative[0]), f"the weight {weight[negative[0]]:g} is negative")
     if half_life is None:
         return weight
-    if not 0 < half_life < np.inf:
-        raise TableError(f"half_life must be a positive number of days, not {half_life}")
+    if not _is_positive(half_life):
+        raise TableError(f"half_life must be a positive number of days, not {half_life!r}")
     if settings.date is None:
         columns.refuse("a half-life needs the name of the column with dates: date=...")
     days = columns.days(settings.date)

@@ -1,0 +1,118 @@
+"""Predictions of comparisons that were left out of the fit, against what they said.
+
+On the comparisons that it was fitted to every model looks good. So a tenth of them, chosen by a
+fixed seed, is kept aside, the rest is fitted again, and `calibration` compares.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._calibration import Calibration, calibration
+from .._comparisons import Comparisons
+from .._fit import RESULTS, fit
+from .._graph import component_labels
+from ..frames import Ranking
+
+_ENOUGH = 300  # rows, of which a tenth makes three bins of ten
+_PER_BIN = 10
+_MOST_BINS = 10
+_MOST_HELD = 2000  # more would narrow the band, not change the picture
+_MOST_ITEMS = 4096  # with a matrix for their curvature
+_SEED = 0
+
+
+class HeldOut(NamedTuple):
+    """A calibration, and what it was made of."""
+
+    calibration: Calibration
+    num_held: int
+    num_fitted: int
+    num_groups: int  # the largest ones
+
+
+class _Pool(NamedTuple):
+    """The comparisons of several groups as one problem: their items are different items."""
+
+    a: np.ndarray
+    b: np.ndarray
+    value: np.ndarray
+    weight: np.ndarray
+    row: np.ndarray  # of the table: two comparisons of a tie that counts half have the same
+    num_items: int
+    num_groups: int
+
+
+def held_out_calibration(ranking: Ranking) -> HeldOut | str:
+    """The calibration over the largest groups, or why there is none."""
+    pool = _pool(ranking)
+    if isinstance(pool, str):
+        return pool
+    rows = np.unique(pool.row[pool.weight > 0])
+    if rows.size < _ENOUGH:
+        return (
+            f"Too few comparisons to keep some aside: {rows.size:,}, and {_ENOUGH:,} are needed. "
+            "Predictions of comparisons that the fit has seen would flatter it."
+        )
+    size = min(rows.size // 10, _MOST_HELD)
+    chosen = np.random.default_rng(_SEED).choice(rows, size, replace=False)
+    try:
+        return _calibrated(ranking, pool, np.isin(pool.row, chosen))
+    except (ValueError, np.linalg.LinAlgError) as error:
+        return f"Left out: {error}."
+
+
+def _pool(ranking: Ranking) -> _Pool | str:
+    """As many of the largest groups as have a matrix for their curvature together."""
+    fits, data = ranking.fits, ranking.fits.comparisons
+    items, rows = np.diff(data.item_offsets), np.diff(data.row_offsets)
+    is_fitted = fits.result_codes == RESULTS.successful.value
+    order = np.argsort(-rows, kind="stable")
+    order = order[is_fitted[order]]
+    if not order.size:
+        return "No fit succeeded: nothing can be predicted."
+    largest = items[order[0]]
+    order = order[np.cumsum(items[order]) <= _MOST_ITEMS]
+    if not order.size:
+        return (
+            f"Left out: with {largest:,} items it would take long (the most are {_MOST_ITEMS:,})."
+        )
+    owner = np.repeat(np.arange(len(fits)), rows)
+    mine = np.flatnonzero(np.isin(owner, order))
+    ends = np.stack([data.a[mine], data.b[mine]]) + data.item_offsets[owner[mine]]
+    slots, (a, b) = np.unique(ends, return_inverse=True)
+    row = ranking.votes.row[data.row[mine]]
+    return _Pool(a, b, data.value[mine], data.weight[mine], row, slots.size, order.size)
+
+
+def _calibrated(ranking: Ranking, pool: _Pool, is_held: np.ndarray) -> HeldOut | str:
+    model = ranking.fits.model
+    rows = Comparisons(
+        pool.a, pool.b, pool.value, np.where(is_held, 0, pool.weight), num_items=pool.num_items
+    )
+    found = fit(model, rows, throw=False)
+    if found.result is not RESULTS.successful:
+        return f"Left out: without a tenth of the comparisons, {found.result.message}."
+    kept = is_held & (pool.weight > 0)
+    if np.isinf(float(model.prior_std)):  # nothing is predicted of items that nothing relates
+        part = np.asarray(component_labels(rows))
+        kept &= part[pool.a] == part[pool.b]
+    size = np.unique(pool.row[kept]).size
+    if size < 3 * _PER_BIN:
+        return f"Left out: of the comparisons kept aside only {size:,} can be predicted."
+    held = Comparisons(
+        *(x[kept] for x in (pool.a, pool.b, pool.value, _repeats(pool))), num_items=pool.num_items
+    )
+    bins = min(size // _PER_BIN, _MOST_BINS)
+    num_fitted = np.unique(pool.row[~is_held & (pool.weight > 0)]).size
+    return HeldOut(calibration(found, held, bins=bins), size, num_fitted, pool.num_groups)
+
+
+def _repeats(pool: _Pool) -> np.ndarray:
+    """Whole weights are repeats; others, such as those of decay, count each row of the table once.
+
+    The two comparisons of a tie that counts half share what their row counts.
+    """
+    total = np.bincount(pool.row, pool.weight)[pool.row]
+    is_whole = np.all(total == np.round(total))
+    return pool.weight if is_whole else pool.weight / np.where(total > 0, total, 1)

@@ -1,0 +1,89 @@
+"""What the page says first: how much was compared, how it was fitted, and whether that worked."""
+
+import numpy as np
+
+from .._fit import RESULTS
+from ..frames import Findings, Ranking
+from ..frames._law_names import name_of
+from ._html import brief, counted, named, text
+
+_SHOWN = 20  # failures named one by one
+
+
+def summary(ranking: Ranking, findings: Findings, elo: bool) -> str:
+    """A paragraph, and a box with the fits that failed."""
+    return f"{_failures(ranking)}<p>{' '.join(_sentences(ranking, findings, elo))}</p>"
+
+
+def _sentences(ranking: Ranking, findings: Findings, elo: bool) -> list[str]:
+    """The paragraph, as HTML."""
+    votes, model = ranking.votes, ranking.fits.model
+    size = counted(findings.num_rows, "comparison") + " of " + counted(findings.num_items, "item")
+    if votes.group_labels:
+        columns = " and ".join(text(name) for name in votes.group_labels)
+        size += f" in {counted(votes.num_groups, 'group')} by {columns}, each a ranking of its own"
+    ties = f", {counted(votes.num_ties, 'tie')} among them" if votes.num_ties else ""
+    dropped = f" ({votes.num_dropped:,} left out)" if votes.num_dropped else ""
+    prior = float(model.prior_std)
+    held = f"a normal prior of standard deviation σ = {brief(prior)} on every score"
+    held = held if np.isfinite(prior) else "no prior (σ = ∞)"
+    scale = "Scores are on the scale of Elo; higher" if elo else "A higher score"
+    return [
+        f"{size}{ties}{dropped}.",
+        f"Scores are fitted by the law <strong>{text(name_of(model.law))}</strong> with {held}.",
+        f"{scale} is better. Intervals of scores and ranks are at a level of "
+        f"{brief(100 * ranking.level)}%, from the curvature at the optimum (Laplace’s "
+        "approximation).",
+        _convergence(ranking),
+        _verdict(findings),
+    ]
+
+
+def _convergence(ranking: Ranking) -> str:
+    codes = ranking.fits.result_codes
+    failed = int(np.count_nonzero(codes != RESULTS.successful.value))
+    if failed:
+        verb = "has" if failed == 1 else "have"
+        return f"<strong>{failed:,} of {counted(codes.size, 'fit')} {verb} failed.</strong>"
+    bound = float(ranking.fits.error_bounds.max(initial=0))
+    which = "The fit" if codes.size == 1 else f"All {codes.size:,} fits"
+    if not np.isfinite(bound):  # without a prior nothing is certified
+        return f"{which} converged."
+    each = "" if codes.size == 1 else "each "
+    shown = f"{bound:.2g}".replace("-", "−")
+    return f"{which} converged, {each}to within {shown} of the optimum (certified)."
+
+
+def _verdict(findings: Findings) -> str:
+    """What the doctor has to say, in one sentence."""
+    found = [finding.severity for finding in findings]
+    listed = [
+        counted(found.count(name), name) for name in ("error", "warning", "note") if name in found
+    ]
+    if not listed:
+        return "The data raise no doubts."
+    return f'Findings on the data: <a href="#findings">{" and ".join(_joined(listed))}</a>.'
+
+
+def _joined(parts: list[str]) -> list[str]:
+    return parts if len(parts) < 3 else [", ".join(parts[:-1]), parts[-1]]
+
+
+def _failures(ranking: Ranking) -> str:
+    """The fits that failed, by group; nothing if there are none."""
+    votes, fits = ranking.votes, ranking.fits
+    failed = np.flatnonzero(fits.result_codes != RESULTS.successful.value)
+    if not failed.size:
+        return ""
+    lines = []
+    for i in failed[:_SHOWN]:
+        where = named(votes.group_name(fits.users[i])) + ": " if votes.group_labels else ""
+        lines.append(f"<li>{where}{text(RESULTS(int(fits.result_codes[i])).message)}</li>")
+    if failed.size > _SHOWN:
+        lines.append(f"<li>and {failed.size - _SHOWN:,} more</li>")
+    what = f"{failed.size:,} of {counted(len(fits), 'fit')} failed; there are no scores of:"
+    what = what if votes.group_labels else "The fit failed, and there are no scores:"
+    return (
+        f'<div class="failure" role="alert"><p><strong>{what}</strong></p>'
+        f"<ul>{''.join(lines)}</ul></div>"
+    )
