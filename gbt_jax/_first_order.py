@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array, lax
 
 from ._newton import Problem, Solution
@@ -27,6 +26,8 @@ def minimise(
     memory_size: int,
 ) -> Solution:
     """Minimise from `start` until `is_close(x, gradient norm)`, or rounding, ends it."""
+    import optax  # slow to import, and only this solver needs it
+
     first = problem.evaluate(start)
     unit = lax.rsqrt(jnp.where(first.diagonal > 0, first.diagonal, 1))
     optimiser = optax.lbfgs(memory_size=memory_size)

@@ -161,8 +161,8 @@ class Columns:
     def _filled(self, name: str) -> pa.ChunkedArray:
         column = self._column(name)
         if column.null_count:
-            row = pc.index(pc.is_null(column), True).as_py()
-            self.refuse_row(row, f"column {name!r} is empty")
+            row = _first(pc.is_null(column))
+            self.refuse_row(row or 0, f"column {name!r} is empty")
         return column
 
     def _label_column(self, name: str) -> pa.ChunkedArray:
@@ -180,16 +180,23 @@ class Columns:
         """Text of spaces alone is an empty cell; in files they are null already."""
         if not pa.types.is_string(encoded.dictionary.type):
             return
-        blank = pc.index(pc.equal(pc.utf8_trim_whitespace(encoded.dictionary), ""), True).as_py()
-        if blank >= 0:
-            place = pc.index(encoded.indices, blank).as_py()
-            column, row = divmod(place, self.num_rows)
+        lengths = pc.binary_length(pc.utf8_trim_whitespace(encoded.dictionary)).to_numpy()
+        blank = _first(lengths == 0)
+        if blank is not None:
+            place = _first(encoded.indices.to_numpy() == blank)
+            column, row = divmod(place or 0, self.num_rows)
             self.refuse_row(row, f"column {names[column]!r} is empty")
 
     def _refuse_first(self, name: str, bad: Any, complaint: str) -> None:
-        row = pc.index(bad, True).as_py()
-        if row >= 0:
+        row = _first(bad)
+        if row is not None:
             self.refuse_row(row, f"column {name!r} {complaint}: {self.cell(name, row)!r}")
+
+
+def _first(mask: Any) -> int | None:
+    """Where a mask, of NumPy or Arrow, is first true."""
+    places = np.flatnonzero(np.asarray(mask))
+    return int(places[0]) if places.size else None
 
 
 _NUMBER = r"^[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?)$"

@@ -186,6 +186,8 @@ def fit_table(
     value = votes.values_under(chosen)
     users = UserComparisons.from_arrays(votes.group, votes.a, votes.b, value, votes.weight)
     fits = fit_users(model, users, progress=progress)
+    if (fits.result_codes == RESULTS.invalid_data.value).any():
+        votes.refuse_outside(chosen)
     columns = _result_columns(votes, fits, level, draws, seed)
     return Ranking(pa.table(columns), votes, fits, level)
 

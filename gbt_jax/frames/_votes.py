@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsIndex, TypedDict, Unpack, final
 
-import jax
 import numpy as np
 import pyarrow as pa
 
@@ -112,7 +111,7 @@ class Votes:
         return replace(self, **{name: x if x is None else x[which] for name, x in columns.items()})
 
     def values_under(self, law: AbstractRootLaw) -> np.ndarray:
-        """The values on the scale of a law; refused where it cannot produce them.
+        """The values on the scale of a law.
 
         The end of the scale is the law's own end: a win is 1 under Binary, ½ under BradleyTerry.
         Counts, and everything under a law without an end, stay as they are.
@@ -121,12 +120,15 @@ class Votes:
         value = self.value
         if self.max_value is not None and np.isfinite(edge):
             value = value / self.max_value * edge
-        outside = np.flatnonzero(~np.asarray(_in_support(law, value)) & (self.weight > 0))
-        if outside.size:
-            self._refuse_outside(int(outside[0]), law)
         return value
 
-    def _refuse_outside(self, index: int, law: AbstractRootLaw) -> None:
+    def refuse_outside(self, law: AbstractRootLaw) -> None:
+        """Raise for the first value that a law cannot produce, if there is one."""
+        inside = np.asarray(law.in_support(self.values_under(law)))
+        outside = np.flatnonzero(~inside & (self.weight > 0))
+        if not outside.size:
+            return
+        index = int(outside[0])
         name, edge = type(law).__name__, float(law.max_value)
         if self.value[index] == 0:
             what = f"is a tie, which {name} does not have: take a law with ties (davidson:1), or "
@@ -145,11 +147,6 @@ class Votes:
             row, label = self.row[selves[0]] + 1, self.label(self.a[selves[0]])
             more = f" ({selves.size} rows do so)" if selves.size > 1 else ""
             raise TableError(f"{self.name}: row {row} compares {label!r} with itself{more}")
-
-
-@jax.jit
-def _in_support(law: AbstractRootLaw, value: jax.Array) -> jax.Array:
-    return law.in_support(value)
 
 
 def read_votes(table: Any, preset: str | None = None, **options: Unpack[VoteOptions]) -> Votes:
