@@ -138,7 +138,7 @@ def show_conjecture(seeds: Sequence[int]) -> list[dict[str, float]]:
     print("\nIs the best σ the true one? Geometric mean of the best σ over seeds, 95% interval")
     print("true σ   density   best σ/true σ   95% interval    excess error at the true σ")
     for spread in (0.5, 1.0, 2.0):
-        ratios = np.geomspace(0.4, 2.5, 25)
+        ratios = np.geomspace(0.4, 2.5, 17)
         for density in (0.02, 0.05, 0.2):
             data = drawn(seeds, density, spread=spread)
             curve = against_precision(data, (ratios * spread) ** -2.0)
@@ -259,7 +259,7 @@ def main() -> None:
     draw(options.output / "paper_figures.png", density, levels, uniform, precision)
     say(density, levels, uniform, precision)
     if options.conjecture:
-        rows = show_conjecture(range(1, 4 * options.seeds + 1))
+        rows = show_conjecture(range(1, 2 * options.seeds + 1))
         with (options.output / "conjecture.csv").open("w", newline="") as stream:
             writer = csv.DictWriter(stream, list(rows[0]))
             writer.writeheader()

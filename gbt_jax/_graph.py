@@ -38,6 +38,14 @@ def component_labels(comparisons: Comparisons) -> Array:
     return lax.while_loop(lambda state: state[1], advance, (items, jnp.asarray(True)))[0]
 
 
+def component_numbers(a: np.ndarray, b: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
+    """The number of each item's component, from 0, on the host."""
+    joined = weight > 0
+    ends = a[joined], b[joined]
+    graph = scipy.sparse.coo_array((np.ones(ends[0].size, bool), ends), shape=(size, size))
+    return connected_components(graph, directed=False)[1]
+
+
 def bridges(comparisons: Comparisons) -> np.ndarray:
     """Rows without which, alone, their component falls apart.
 

@@ -145,10 +145,15 @@ def row_derivatives(model: Model, comparisons: Comparisons, scores: Array) -> tu
 
 def dense_hessian(comparisons: Comparisons, point: Evaluation) -> Array:
     """∇²L as a matrix, at an evaluated point."""
+    return hessian_matrix(comparisons, point.curvature, point.diagonal)
+
+
+def hessian_matrix(comparisons: Comparisons, curvature: Array, diagonal: Array) -> Array:
+    """∇²L as a matrix, from w Φ''(t) of each comparison and its diagonal."""
     size = comparisons.num_items
-    matrix = jnp.zeros((size, size), point.curvature.dtype)
-    half = matrix.at[comparisons.a, comparisons.b].add(-point.curvature)
-    return half + half.T + jnp.diag(point.diagonal)
+    matrix = jnp.zeros((size, size), curvature.dtype)
+    half = matrix.at[comparisons.a, comparisons.b].add(-curvature)
+    return half + half.T + jnp.diag(diagonal)
 
 
 def _differences(comparisons: Comparisons, scores: Array) -> Array:

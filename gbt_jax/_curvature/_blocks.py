@@ -14,16 +14,15 @@ import numpy as np
 from jax import Array
 
 from .._arrays import ranges
-from .._comparisons import Comparisons
 from .._compilation import quick_options
 from .._fit import RESULTS
-from .._model import Model
-from .._objective import Evaluation, evaluate
 from .._random import generator_of
+from .._user_comparisons import UserComparisons
 from .._user_fits import UserFits
 from .._workers import in_threads, num_workers
+from ..laws import AbstractRootLaw
 from ._base import AbstractCurvature, Edges
-from ._levels import Levels, levels_of
+from ._levels import Levels, diagonal_of, levels_of
 
 _AT_ONCE = 2**19  # entries of matrices in the work of a thread: a few megabytes
 
@@ -95,7 +94,11 @@ def block_curvature(fits: UserFits) -> BlockCurvature:
     a, b = data.a + shift, data.b + shift
     weight = np.where(is_good[row_owner], data.weight, 0).astype(fits.scores.dtype)
     scores = np.where(is_good[owner], fits.scores, 0).astype(fits.scores.dtype)
-    point, levels = _evaluated(law, fits.model.prior_std, owner, a, b, weight, scores)
+    std = np.asarray(fits.model.prior_std, scores.dtype)
+    precision = np.broadcast_to((1 / std if std.ndim == 0 else 1 / std[owner]) ** 2, owner.shape)
+    row_curvature = _row_curvature(law, weight, scores[a] - scores[b])
+    diagonal = diagonal_of(a, b, row_curvature, precision)
+    levels = levels_of(a, b, weight, precision, diagonal)
     place = np.arange(owner.size) - data.item_offsets[owner]
     classes, stack = np.unique(_rounded_up(sizes), return_inverse=True)
     blocks, number = [], np.zeros(len(fits), int)
@@ -111,7 +114,9 @@ def block_curvature(fits: UserFits) -> BlockCurvature:
 
     def work(part: tuple[np.ndarray, np.ndarray]) -> None:
         users, place = part
-        found, log_determinants[users] = _inverses(users, place.shape[1], data, point, levels)
+        found, log_determinants[users] = _inverses(
+            users, place.shape[1], data, row_curvature, diagonal, levels
+        )
         place[:] = np.where(is_good[users, None, None], found, np.nan)
 
     for _ in in_threads(work, parts, num_workers()):
@@ -123,7 +128,7 @@ def block_curvature(fits: UserFits) -> BlockCurvature:
         number=number[owner],
         place=place,
         log_determinants=log_determinants.astype(scores.dtype),
-        edges=Edges(jnp.asarray(a), jnp.asarray(b), point.curvature),
+        edges=Edges(jnp.asarray(a), jnp.asarray(b), jnp.asarray(row_curvature)),
         levels=levels,
     )
 
@@ -146,46 +151,26 @@ def _rounded_up(sizes: np.ndarray) -> np.ndarray:
     return np.where((power >= 4) & (sizes <= 3 * power // 4), 3 * power // 4, power)
 
 
-def _evaluated(
-    law, prior_std: Array, owner: np.ndarray, a: np.ndarray, b: np.ndarray, weight, scores
-) -> tuple[Evaluation, Levels]:
-    """The union of all users at its scores, in a shape that few data sets do not share."""
-    num_items, num_rows = _room(scores.size + 1), _room(a.size)
-    std = np.asarray(prior_std)
-    std = np.broadcast_to(std, owner.shape) if std.ndim == 0 else std[owner]
-    padding = np.full(num_rows - a.size, num_items - 1, np.int32)
-    columns = [np.concatenate([x, padding]) for x in (a, b)]
-    model = Model(law, np.concatenate([std, np.ones(num_items - std.size, std.dtype)]))
-    zeros = np.zeros(padding.size, weight.dtype)
-    padded = np.concatenate([weight, zeros])
-    point, levels = _evaluate()(
-        model, *columns, padded, np.concatenate([scores, np.zeros(num_items - scores.size)])
-    )
-    rows, items = slice(0, a.size), slice(0, scores.size)
-    cut = Levels(*(x if x.ndim == 0 else x[items] for x in jax.tree.leaves(levels)))
-    return point._replace(curvature=point.curvature[rows], diagonal=point.diagonal[items]), cut
-
-
-def _room(count: int) -> int:
-    return 2 ** max(count - 1, 1).bit_length()
+def _row_curvature(law: AbstractRootLaw, weight: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """w Φ''(t) of each comparison, in a shape that few data sets do not share."""
+    padding = (0, 2 ** max(t.size - 1, 1).bit_length() - t.size)
+    found = _variances()(law, np.pad(t, padding))
+    return weight * np.asarray(found)[: t.size]
 
 
 @functools.cache
-def _evaluate():
+def _variances():
     # Run once for each data set, so that compiling is most of it.
-    return jax.jit(_point_and_levels, compiler_options=quick_options())
-
-
-def _point_and_levels(
-    model: Model, a: Array, b: Array, weight: Array, scores: Array
-) -> tuple[Evaluation, Levels]:
-    rows = Comparisons(a, b, jnp.zeros_like(weight), weight, num_items=scores.size)
-    point = evaluate(model, rows, scores.astype(weight.dtype))
-    return point, levels_of(model, rows, point.diagonal)
+    return jax.jit(lambda law, t: law.variance(t), compiler_options=quick_options())
 
 
 def _inverses(
-    users: np.ndarray, size: int, data, point: Evaluation, levels: Levels
+    users: np.ndarray,
+    size: int,
+    data: UserComparisons,
+    row_curvature: np.ndarray,
+    item_diagonal: np.ndarray,
+    levels: Levels,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(R, log det M) of some users, as `_dense.py` finds them."""
     counts, item_counts = (np.diff(x)[users] for x in (data.row_offsets, data.item_offsets))
@@ -194,14 +179,14 @@ def _inverses(
     where = np.repeat(np.arange(users.size), item_counts)
     place = items - np.repeat(data.item_offsets[users], item_counts)
 
-    def filled(column: Array, padding: float) -> np.ndarray:
+    def filled(column: np.ndarray | Array, padding: float) -> np.ndarray:
         result = np.full((users.size, size), padding, np.float64)
         result[where, place] = np.asarray(column)[items]
         return result
 
     flat = np.repeat(np.arange(users.size), counts) * size * size
     flat += data.a[rows].astype(np.int64) * size + data.b[rows]
-    half = np.bincount(flat, np.asarray(point.curvature)[rows], users.size * size * size)
+    half = np.bincount(flat, row_curvature[rows], users.size * size * size)
     half = half.reshape(users.size, size, size)
     component, share = filled(levels.component, -1), filled(levels.share, 0)
     added, precision = filled(levels.added, 0), filled(levels.precision, 0)
@@ -209,7 +194,7 @@ def _inverses(
     outer = np.where(together, share[:, :, None], 0)
     matrix = added[:, :, None] * outer - half - half.transpose(0, 2, 1)
     diagonal = np.arange(size)
-    matrix[:, diagonal, diagonal] += filled(point.diagonal, 1)
+    matrix[:, diagonal, diagonal] += filled(item_diagonal, 1)
     scale = 1 / np.sqrt(matrix[:, diagonal, diagonal])
     scaled = matrix * scale[:, :, None] * scale[:, None, :]
     whole = np.linalg.inv(scaled) * scale[:, :, None] * scale[:, None, :]

@@ -9,9 +9,9 @@ from jaxtyping import Float
 
 from .._comparisons import Comparisons
 from .._model import Model
-from .._objective import dense_hessian, evaluate
+from .._objective import hessian_matrix
 from ._base import AbstractCurvature, Edges
-from ._levels import Levels, levels_of
+from ._levels import Levels, parts_of_hessian
 
 
 @final
@@ -41,20 +41,24 @@ class DenseCurvature(AbstractCurvature):
         return levels.removed(factor @ normal)
 
 
-@jax.jit
 def dense_curvature(model: Model, comparisons: Comparisons, scores: Array) -> DenseCurvature:
     """Factorise M at the scores."""
-    point = evaluate(model, comparisons, scores)
-    levels = levels_of(model, comparisons, point.diagonal)
+    return _factorised(comparisons, *parts_of_hessian(model, comparisons, scores))
+
+
+@jax.jit
+def _factorised(
+    comparisons: Comparisons, curvature: Array, diagonal: Array, levels: Levels
+) -> DenseCurvature:
     # κ u_c u_cᵀ is added to M, at the scale of its component, and taken off the inverse again.
-    size, added = scores.size, levels.added
+    size, added = diagonal.size, levels.added
     together = levels.component[:, None] == levels.component[None, :]
     outer = jnp.where(together, levels.share[:, None], 0)
-    matrix = dense_hessian(comparisons, point) + added[:, None] * outer
+    matrix = hessian_matrix(comparisons, curvature, diagonal) + added[:, None] * outer
     scale = lax.rsqrt(jnp.diagonal(matrix))
     scaled = matrix * scale[:, None] * scale[None, :]
     factor = lax.linalg.cholesky(scaled, symmetrize_input=False)
-    inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(size, dtype=scores.dtype))
+    inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(size, dtype=diagonal.dtype))
     whole = inverse * scale[:, None] * scale[None, :]
     reduced = whole - outer / levels.held[:, None]
     # Each component has Σ share = 1: a sum over its items weighted so counts it once.
@@ -66,6 +70,6 @@ def dense_curvature(model: Model, comparisons: Comparisons, scores: Array) -> De
     return DenseCurvature(
         reduced=reduced,
         log_determinant=log_determinant,
-        edges=Edges(comparisons.a, comparisons.b, point.curvature),
+        edges=Edges(comparisons.a, comparisons.b, curvature),
         levels=levels,
     )

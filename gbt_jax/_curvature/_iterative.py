@@ -12,9 +12,9 @@ from jax import Array, lax
 from .._comparisons import Comparisons
 from .._model import Model
 from .._newton import conjugate_gradients
-from .._objective import evaluate, hessian_product
+from .._objective import hessian_product
 from ._base import AbstractCurvature, Edges
-from ._levels import Levels, levels_of
+from ._levels import Levels, parts_of_hessian
 
 _BLOCK = 64  # right-hand sides at a time
 
@@ -110,18 +110,16 @@ class IterativeCurvature(AbstractCurvature):
         return Estimate(known + mean, jnp.sqrt(jnp.square(spread) + jnp.square(truncated)))
 
 
-@jax.jit
 def iterative_curvature(
     model: Model, comparisons: Comparisons, scores: Array
 ) -> IterativeCurvature:
     """Evaluate M at the scores."""
-    point = evaluate(model, comparisons, scores)
-    levels = levels_of(model, comparisons, point.diagonal)
+    curvature, diagonal, levels = parts_of_hessian(model, comparisons, scores)
     return IterativeCurvature(
         model=model,
         comparisons=comparisons,
-        hessian_diagonal=point.diagonal,
-        edges=Edges(comparisons.a, comparisons.b, point.curvature),
+        hessian_diagonal=diagonal,
+        edges=Edges(comparisons.a, comparisons.b, curvature),
         levels=levels,
     )
 

@@ -11,26 +11,31 @@ component, which do not depend on them, would lose digits. Without a prior N sta
 inverse on scores whose mean over each component is zero, R.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike
 
 from .._comparisons import Comparisons
-from .._graph import component_labels
+from .._graph import component_numbers
 from .._model import Model
+from .._objective import row_derivatives
 
 
 class Levels(eqx.Module):
-    """The directions u_c that are split off, and N along them."""
+    """The directions u_c that are split off, and N along them: arrays of JAX, or of NumPy."""
 
-    component: Array  # of each item, the number of one of its items
-    share: Array  # of each item, the square of its entry of u_c; 0 where nothing is split off
-    variance: Array  # of each item, 1/p_c; 0 where nothing is split off or p_c is 0
-    precision: Array  # of each item, p_c
-    added: Array  # of each item, κ_c; 0 where nothing is split off
-    is_loose: Array  # whether a level that is not split off is lost in rounding
+    component: Any  # of each item, the number of one of its items
+    share: Any  # of each item, the square of its entry of u_c; 0 where nothing is split off
+    variance: Any  # of each item, 1/p_c; 0 where nothing is split off or p_c is 0
+    precision: Any  # of each item, p_c
+    added: Any  # of each item, κ_c; 0 where nothing is split off
+    held: Any  # p_c + κ_c: N along u_c is 1/(p_c + κ_c) where κ_c u_c u_cᵀ is added to M
+    is_loose: Any  # whether a level that is not split off is lost in rounding
 
     @property
     def is_free(self) -> Array:
@@ -64,11 +69,6 @@ class Levels(eqx.Module):
 
         return column(a) - column(b)
 
-    @property
-    def held(self) -> Array:
-        """p_c + κ_c of each item: N along u_c is 1/(p_c + κ_c) where κ_c u_c u_cᵀ is added to M."""
-        return jnp.where(self.share > 0, self.added + self.precision, 1)
-
     def common_draws(self, num: int, *, key: Array) -> Array:
         """Standard normal draws, one per column, the same for all items of a component."""
         shape = (self.component.size, num)
@@ -79,24 +79,62 @@ class Levels(eqx.Module):
         return self.share[:, None] * totals[self.component]
 
 
-def levels_of(model: Model, comparisons: Comparisons, diagonal: Array) -> Levels:
-    """The levels of a problem, of whose Hessian the diagonal is given."""
-    size = diagonal.size
-    component = component_labels(comparisons)
-    _, precision = model.prior(size, diagonal.dtype)
-    totals = jnp.stack([jnp.ones_like(diagonal), precision, diagonal], axis=-1)
-    totals = jax.ops.segment_sum(totals, component, size)[component]
-    count, prior, whole = jnp.moveaxis(totals, -1, 0)
-    lowest = jax.ops.segment_min(precision, component, size)[component]
-    highest = jax.ops.segment_max(precision, component, size)[component]
-    is_split = lowest == highest
-    known = is_split & (precision > 0)
-    weak = float(jnp.finfo(diagonal.dtype).eps) ** 0.5 * whole
-    return Levels(
-        component=component,
-        share=jnp.where(is_split, 1 / count, 0),
-        variance=jnp.where(known, 1 / jnp.where(known, precision, 1), 0),
-        precision=precision,
-        added=jnp.where(is_split, jnp.where(whole > 0, whole, 1) / count, 0),
-        is_loose=jnp.any(~is_split & (prior < weak)),
+def levels_of(
+    a: np.ndarray, b: np.ndarray, weight: np.ndarray, precision: np.ndarray, diagonal: np.ndarray
+) -> Levels:
+    """The levels of a problem, from its comparisons, its prior, and the diagonal of its Hessian.
+
+    On the host, where finding components compiles nothing.
+    """
+    size, dtype = diagonal.size, diagonal.dtype
+    label = component_numbers(a, b, weight, size)
+    count = int(label.max(initial=-1)) + 1
+    component, lowest, highest = (np.full(count, start) for start in (size, np.inf, -np.inf))
+    np.minimum.at(component, label, np.arange(size))
+    np.minimum.at(lowest, label, precision)
+    np.maximum.at(highest, label, precision)
+    members, prior, whole = (
+        np.bincount(label, x, count)[label] for x in (np.ones(size), precision, diagonal)
     )
+    is_split = (lowest == highest)[label]
+    known = is_split & (precision > 0)
+    added = np.where(is_split, np.where(whole > 0, whole, 1) / members, 0)
+    share = np.where(is_split, 1 / members, 0)
+    weak = float(np.finfo(dtype).eps) ** 0.5 * whole
+    numbers = (
+        share,
+        np.where(known, 1 / np.where(known, precision, 1), 0),
+        precision,
+        added,
+        np.where(share > 0, added + precision, 1),
+    )
+    return Levels(
+        component[label].astype(np.int32),
+        *(x.astype(dtype) for x in numbers),
+        is_loose=np.any(~is_split & (prior < weak)),
+    )
+
+
+def parts_of_hessian(
+    model: Model, comparisons: Comparisons, scores: Array
+) -> tuple[Array, Array, Levels]:
+    """(w Φ'' of each comparison, the diagonal of M, the levels), of one problem."""
+    _, curvature = row_derivatives(model, comparisons, scores)
+    size, dtype = scores.size, scores.dtype
+    _, precision = model.prior(size, dtype)
+    a, b, weight, held = (np.asarray(x) for x in (*_ends(comparisons), precision))
+    diagonal = diagonal_of(a, b, np.asarray(curvature), held)
+    levels = levels_of(a, b, weight, held, diagonal)
+    return curvature, jnp.asarray(diagonal), jax.tree.map(jnp.asarray, levels)
+
+
+def diagonal_of(
+    a: np.ndarray, b: np.ndarray, curvature: np.ndarray, precision: np.ndarray
+) -> np.ndarray:
+    """The diagonal of M."""
+    sums = (np.bincount(end, curvature, precision.size) for end in (a, b))
+    return (precision + sum(sums)).astype(precision.dtype)
+
+
+def _ends(comparisons: Comparisons) -> tuple[Array, Array, Array]:
+    return comparisons.a, comparisons.b, comparisons.weight

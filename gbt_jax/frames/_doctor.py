@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, SupportsIndex, Unpack, final
 
 import numpy as np
-import scipy.sparse
-import scipy.sparse.csgraph
 
+from .._graph import component_numbers
 from .._model import Model
 from .._user_comparisons import UserComparisons
 from .._users import fit_users
@@ -130,18 +129,15 @@ def _selves(votes: Votes) -> Iterator[Finding]:
 
 def _parts(votes: Votes) -> Iterator[Finding]:
     slots = _slots(votes)
-    ends = slots.a, slots.b
-    shape = (slots.item.size, slots.item.size)
-    graph = scipy.sparse.coo_array((np.ones(len(votes)), ends), shape=shape)
-    number, part = scipy.sparse.csgraph.connected_components(graph, directed=False)
-    owner = np.zeros(number, np.int64)
+    part = component_numbers(slots.a, slots.b, votes.weight, slots.item.size)
+    owner = np.zeros(int(part.max(initial=-1)) + 1, np.int64)
     owner[part] = slots.group
     parts = np.bincount(owner, minlength=votes.num_groups)
     split = np.flatnonzero(parts > 1)
     if not split.size:
         return
     order = np.lexsort((-np.bincount(part), owner))  # of each group the largest first
-    is_largest = np.zeros(number, bool)
+    is_largest = np.zeros(owner.size, bool)
     is_largest[order] = np.append(True, owner[order][1:] != owner[order][:-1])
     cut_off = ~is_largest[part]
     where = f" in {split.size:,} of {votes.num_groups:,} groups" if votes.num_groups > 1 else ""

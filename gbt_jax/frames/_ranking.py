@@ -6,8 +6,6 @@ from typing import Any, Unpack, final
 
 import numpy as np
 import pyarrow as pa
-import scipy.sparse
-import scipy.sparse.csgraph
 
 from .. import _graph
 from .._arrays import whole_number
@@ -254,11 +252,10 @@ def _slots(data: UserComparisons, item: np.ndarray) -> np.ndarray:
 def _components(fits: UserFits, group: np.ndarray) -> np.ndarray:
     """Of each score, which part of its group's graph it is in: 1 is the largest."""
     data, size = fits.comparisons, fits.scores.size
-    counts = data.weight > 0
-    ends = _slots(data, data.a)[counts], _slots(data, data.b)[counts]
-    graph = scipy.sparse.coo_array((np.ones(ends[0].size), ends), shape=(size, size))
-    number, component = scipy.sparse.csgraph.connected_components(graph, directed=False)
-    members = np.bincount(component, minlength=number)
+    ends = _slots(data, data.a), _slots(data, data.b)
+    component = _graph.component_numbers(*ends, data.weight, size)
+    members = np.bincount(component)
+    number = members.size
     owner = np.zeros(number, np.int64)
     owner[component] = group
     order = np.lexsort((np.arange(number), -members, owner))
