@@ -50,6 +50,7 @@ def test_first_command_is_the_demo():
     assert re.findall(r"^python3 -m venv .* && \S+/gbt (.*)$", readme, re.MULTILINE) == ["demo"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", sorted(ROOT.glob("notebooks/*.py")), ids=lambda path: path.name)
 def test_notebooks_run(script):
     outcome = run(script)
