@@ -88,6 +88,9 @@ def test_grades_need_a_side_and_a_scale():
     data = {"a": [1, 2], "b": [2, 3], "value": [1.5, -2]}
     assert told(read(data, positive_favours="a", max_value=2)) == [(1, 2, 1.5), (2, 3, -2)]
     assert told(read(data, positive_favours="b", max_value=2)) == [(1, 2, -1.5), (2, 3, 2)]
+    endless = read(data, positive_favours="a", max_value=np.inf)  # values stay what they are
+    assert endless.max_value is None
+    assert endless.values_under(frames.law_named("gaussian:1")).tolist() == [1.5, -2]
     with pytest.raises(frames.TableError, match="grades need positive_favours"):
         read(data, max_value=2)
     with pytest.raises(frames.TableError, match="grades need max_value"):
@@ -201,7 +204,7 @@ def test_options_that_cannot_be():
     ):
         with pytest.raises(frames.TableError, match=message):
             read(GOOD, "pairs", **options)
-    for scale in (0, -1, np.nan, np.inf, "2"):
+    for scale in (0, -1, np.nan, -np.inf, "2"):
         with pytest.raises(frames.TableError, match="max_value must be a positive number"):
             read({"a": [1], "b": [2], "value": [0]}, positive_favours="a", max_value=scale)
     with pytest.raises(frames.TableError, match="positive_favours must be 'a' or 'b', not 'c'"):

@@ -43,7 +43,7 @@ class TableOptions:
         ),
     ] = None
     positive_favours: Annotated[str | None, _table("Side of positive grades: a or b.")] = None
-    max_value: Annotated[float | None, _table("Largest grade: the end of the scale.")] = None
+    max_value: Annotated[float | None, _table("Largest grade; inf if there is none.")] = None
     ties: Annotated[
         str, _table("model: leave them to the law; half: half a win each; drop: leave them out.")
     ] = "model"

@@ -66,10 +66,9 @@ def simulate(
         sys.stdout.flush()
         return 0
     write_table(table, output)
-    largest = float(chosen.max_value)
-    scale = f" --max-value {largest:g}" if largest < float("inf") else " --max-value 1e9"
+    scale = f"--max-value {float(chosen.max_value):g}"
     note(
-        f"rank them with: gbt fit {output} --law {law}{scale} --positive-favours a --by user",
+        f"rank them with: gbt fit {output} --law {law} {scale} --positive-favours a --by user",
         quiet=quiet,
     )
     return 0

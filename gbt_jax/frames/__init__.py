@@ -3,13 +3,11 @@
 Needs the extra `frames` (narwhals and PyArrow): `pip install "gbt-jax[frames]"`.
 """
 
-try:
-    import narwhals as _narwhals  # noqa: F401
-    import pyarrow as _pyarrow  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        f'tables need {error.name}: pip install "gbt-jax[frames]"', name=error.name
-    ) from error
+import importlib.util as _util
+
+for _needed in ("narwhals", "pyarrow"):
+    if _util.find_spec(_needed) is None:
+        raise ImportError(f'tables need {_needed}: pip install "gbt-jax[frames]"', name=_needed)
 
 from ._doctor import Finding as Finding
 from ._doctor import Findings as Findings

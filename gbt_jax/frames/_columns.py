@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn, final
 
-import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
@@ -259,6 +258,8 @@ def _of_arrow(table: pa.Table) -> _Source:
 
 
 def _of_frame(table: Any) -> _Source:
+    import narwhals as nw  # files do without
+
     try:
         frame = nw.from_native(table, eager_only=True)
     except TypeError as error:
@@ -298,4 +299,6 @@ def like(native: Any, table: pa.Table) -> Any:
     """The table as one of the kind of `native`; of PyArrow for None."""
     if native is None or isinstance(native, pa.Table):
         return table
+    import narwhals as nw
+
     return nw.from_arrow(table, backend=nw.get_native_namespace(native)).to_native()

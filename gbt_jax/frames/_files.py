@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import narwhals as nw
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
@@ -177,6 +176,8 @@ def write_table(table: Any, path: str | os.PathLike, *, facts: Any = None) -> No
     """
     kind = check_written(path)
     if not isinstance(table, pa.Table):
+        import narwhals as nw  # only data frames need it
+
         table = nw.from_native(table, eager_only=True).to_arrow()
     with replacing(path) as stream:
         if kind == ".parquet":

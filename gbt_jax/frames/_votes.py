@@ -22,7 +22,7 @@ class VoteOptions(TypedDict, total=False):
       the preset's. `value_b` is the second of two counts; numbers for dates are seconds since 1970.
       An empty name leaves out a weight, a judge or a margin that is there.
     - `by`: the columns whose every combination is a problem of its own, such as user and criterion.
-    - `positive_favours`, `max_value`: the side and the scale of grades.
+    - `positive_favours`, `max_value`: the side and the end of the scale of grades, inf for none.
     - `ties`: `"model"` leaves them to the law, `"half"` counts half a win for each side, `"drop"`
       leaves them out.
     - `half_life`: after so many days, counted from the latest date, a comparison weighs half.
@@ -102,7 +102,8 @@ class Votes:
     def described(self, index: SupportsIndex) -> str:
         """One comparison, in words."""
         a, b = self.label(self.a[index]), self.label(self.b[index])
-        return f"row {self.row[index] + 1} ({a!r} against {b!r}, value {self.value[index]:g})"
+        value = self.value[index] + 0.0  # no −0
+        return f"row {self.row[index] + 1} ({a!r} against {b!r}, value {value:g})"
 
     def chosen(self, which: np.ndarray) -> "Votes":
         """These comparisons only (a mask or positions), with all items and groups."""
@@ -214,7 +215,7 @@ def _with_options(settings: Preset, columns: Columns, options: VoteOptions) -> P
         if chosen.max_value is None:
             columns.refuse(f"column {chosen.value!r} holds margins: give their max_value")
     _check_scale(chosen, columns)
-    return chosen
+    return chosen._replace(max_value=None) if chosen.max_value == np.inf else chosen
 
 
 def _refuse_useless(settings: Preset, columns: Columns, options: VoteOptions) -> None:
@@ -238,8 +239,8 @@ def _check_scale(settings: Preset, columns: Columns) -> None:
     favoured, largest = settings.positive_favours, settings.max_value
     if favoured not in (None, "a", "b"):
         raise TableError(f"positive_favours must be 'a' or 'b', not {favoured!r}")
-    if largest is not None and not _is_positive(largest):
-        raise TableError(f"max_value must be a positive number, not {largest!r}")
+    if largest is not None and not (_is_positive(largest) or largest == np.inf):
+        raise TableError(f"max_value must be a positive number, or inf, not {largest!r}")
     if settings.outcome == "grade" and (favoured is None or largest is None):
         missing = "positive_favours ('a' or 'b')" if favoured is None else "max_value"
         columns.refuse(f"grades need {missing}: which side and which scale is not guessed")
