@@ -3,11 +3,12 @@
 Needs the extra `frames` (narwhals and PyArrow): `pip install "gbt-jax[frames]"`.
 """
 
-import importlib.util as _util
-
-for _needed in ("narwhals", "pyarrow"):
-    if _util.find_spec(_needed) is None:
-        raise ImportError(f'tables need {_needed}: pip install "gbt-jax[frames]"', name=_needed)
+try:
+    import pyarrow as _pyarrow  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f'tables need {error.name}: pip install "gbt-jax[frames]"', name=error.name
+    ) from error
 
 from ._doctor import Finding as Finding
 from ._doctor import Findings as Findings
