@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import re
-import resource
 import select
 import subprocess
 import sys
@@ -44,10 +43,10 @@ def run(monkeypatch, capsys, tmp_path):
     return command
 
 
-def program(*arguments: str, **settings) -> subprocess.Popen:
+def program(*arguments: str, before=(), **settings) -> subprocess.Popen:
     """The program itself, in a process of its own."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | settings
-    return subprocess.Popen([sys.executable, "-m", "gbt_jax", *arguments], **pipes)
+    return subprocess.Popen([*before, sys.executable, "-m", "gbt_jax", *arguments], **pipes)
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -347,11 +346,9 @@ def test_the_program_itself(tmp_path):
     target = tmp_path / "out.csv"
     target.write_text("what was there")
 
-    def no_room() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
-
     without_cache = environment | {"GBT_JAX_CACHE": "/proc/none"}
-    with program(*fit, "-o", str(target), env=without_cache, preexec_fn=no_room) as process:
+    no_room = ["bash", "-c", 'ulimit -f 0 && exec "$@"', "bash"]
+    with program(*fit, "-o", str(target), before=no_room, env=without_cache) as process:
         _, err = process.communicate()
     assert process.returncode == 2, err
     assert b"Traceback" not in err
