@@ -23,10 +23,10 @@ def __getattr__(name: str):
     """The name's value. JAX is imported here, not before: `gbt --help` has no use for it."""
     if name in _ROOMS:
         return _importlib.import_module(f".{name}", __name__)
-    api = None if name.startswith("_") else _importlib.import_module("._api", __name__)
-    if not hasattr(api, name):
+    names = {} if name.startswith("_") else vars(_importlib.import_module("._api", __name__))
+    if name not in names:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = getattr(api, name)
+    globals()[name] = names[name]
     return globals()[name]
 
 

@@ -354,8 +354,9 @@ FUNCTIONS = ("ranking", "comparison_graph", "sensitivity", "influence")
 def test_nothing_to_draw(num_items):
     fit = gbt.fit(gbt.Model(laws.Uniform(), 1.0), gbt.Comparisons([], [], [], num_items=num_items))
     for name in FUNCTIONS:
-        figure = getattr(plots, name)(fit).figure
-        figure.draw_without_rendering()
+        ax = getattr(plots, name)(fit)
+        ax.figure.draw_without_rendering()
+        assert ax.get_title(loc="left") + ax.get_title()  # says what it would show
 
 
 @pytest.mark.parametrize("name", [*FUNCTIONS, "calibration"])
