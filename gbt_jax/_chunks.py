@@ -1,7 +1,7 @@
 """Users of all sizes, packed into chunks of a few fixed shapes.
 
 A chunk is a disjoint union of users, one after the other, that one compiled program solves; a large
-user is alone in its own. Its arrays are padded to one of a dozen shapes, so that a second data set
+user is alone in its own. Its arrays are padded to one of a few shapes, so that a second data set
 compiles nothing.
 
 Why unions, and no dense factorisations of tiny users: with conjugate gradients that run for each
@@ -43,9 +43,10 @@ class Shape(NamedTuple):
 # little data. A user is alone or not by its own size, so that its program, and with it the last bit
 # of its scores, does not depend on others.
 _UNIONS = tuple(Shape(rows // 8, 5 * rows // 8, rows) for rows in (2**11, 2**14))
-_ROWS_ALONE = (2**11, 2**12, 2**13, 3 * 2**12, 2**14, 2**16, 2**18, 2**21, 2**25, 2**30)
+_ROWS_ALONE = (2**11, 2**12, 2**13, 3 * 2**12, 2**14, 2**16, 2**18)
 _ALONE = tuple(Shape(1, rows // 2, rows) for rows in _ROWS_ALONE)
-SHAPES = _UNIONS + _ALONE
+SHAPES = _UNIONS + _ALONE  # larger users have a shape of their own, see `_alone`
+_MOST_ALONE = 2**30
 _MOST_ROWS_IN_UNION = 2**10
 
 
@@ -80,14 +81,13 @@ def plan(
     large = (num_rows > _MOST_ROWS_IN_UNION) | (num_items >= _MOST_ROWS_IN_UNION)
     padded = TILE * _tiles(num_items)
     for user in order[large[order]]:
-        size = 1, int(padded[user]), int(num_rows[user])
-        shape = next((shape for shape in _ALONE if shape.holds(*size)), None)
-        if shape is None:
+        size = int(padded[user]), int(num_rows[user])
+        if max(size) > _MOST_ALONE:
             raise ValueError(
-                f"user number {user} has {size[2]} comparisons of {num_items[user]} items, more "
+                f"user number {user} has {size[1]} comparisons of {num_items[user]} items, more "
                 "than a chunk can hold: fit it alone, with `fit`"
             )
-        yield shape, np.array([user])
+        yield _alone(*size), np.array([user])
     order = order[~large[order]]
     items, rows = (np.cumsum(np.append(0, x[order])) for x in (padded, num_rows))
     usual = _UNIONS[-1]
@@ -103,6 +103,22 @@ def plan(
         size = stop - start, int(items[stop] - items[start]), int(rows[stop] - rows[start])
         yield next(shape for shape in _UNIONS if shape.holds(*size)), order[start:stop]
         start = stop
+
+
+def _alone(items: int, rows: int) -> Shape:
+    """The shape for one user.
+
+    Beyond the usual ones, powers of two: to solve hundreds of thousands of rows takes longer than
+    to compile a program for them, and much longer if most of them were padding.
+    """
+    usual = (shape for shape in _ALONE if shape.holds(1, items, rows))
+    larger = Shape(1, _power_of_two(items + TILE), _power_of_two(rows))
+    return next(usual, larger)
+
+
+def _power_of_two(size: int) -> int:
+    """The smallest that is as large."""
+    return 1 << (size - 1).bit_length()
 
 
 def pack(

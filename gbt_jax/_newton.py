@@ -3,7 +3,8 @@
 Nothing here knows about comparisons: a `Problem` is a handful of functions. The direction solves
 ∇²L d = −∇L, either inexactly by preconditioned conjugate gradients, to a precision that grows as
 the gradient shrinks (so that convergence stays superlinear), or by a Cholesky factorisation. The
-step is halved until the loss falls; near the optimum the first try is accepted.
+step is halved until the loss falls or the gradient does: near the optimum, where differences of
+losses drown in their rounding errors, gradients still tell.
 
 Iterations end where rounding ends them: when the gradient is at the level of its own rounding
 errors, or when it has stopped shrinking close to it.
@@ -35,7 +36,6 @@ class Point(Protocol):
     """What a problem tells at a point."""
 
     loss: Array
-    loss_noise: Array
     gradient: Array
     norm: Array  # of the gradient, √(gᵀ g)
     size: Array  # √(gᵀ D⁻¹ g)
@@ -187,7 +187,7 @@ def conjugate_gradients(
 class _Numbers(NamedTuple):
     """Where a problem is; stacked in the loop, because every separate number is a kernel."""
 
-    loss: Array  # of the last accepted point, with its rounding errors
+    loss: Array  # of the last accepted point
     slope: Array  # of the loss along the step
     length: Array  # of the step being tried
     norm: Array
@@ -221,9 +221,9 @@ def minimise(
 ) -> Solution:
     """Minimise from `start` until `is_close(x, gradient norm)`, or rounding, ends it.
 
-    Each round tries one point. If the loss has fallen enough there (always so in the first round,
-    which tries the start itself), the point is accepted and a new direction computed from it;
-    otherwise the step is halved. One evaluation in one loop keeps compilation short.
+    Each round tries one point. If it is better (always so in the first round, which tries the start
+    itself), it is accepted and a new direction computed from it; otherwise the step is halved. One
+    evaluation in one loop keeps compilation short.
     """
     final = lax.while_loop(
         lambda state: jnp.any(_goes_on(_Counts(*state.counts), max_steps)),
@@ -257,14 +257,22 @@ def _advance(
     partition, old, counts = problem.partition, _Numbers(*state.numbers), _Counts(*state.counts)
     tried = state.x + partition.spread(old.length) * state.step
     point = problem.evaluate(tried)
-    target = old.loss + _SUFFICIENT_DECREASE * old.length * old.slope
-    accepted = (point.loss <= target) & jnp.isfinite(point.loss) & _goes_on(counts, max_steps)
-    stalled = _stalled(old, counts, point)
-    done = _has_ended(state.step, tried, point, stalled, partition, is_close)
+    is_flatter = point.size < 0.5 * old.smallest
+    near_rounding = (point.size <= _STALL_FACTOR * point.noise) & jnp.isfinite(point.noise)
+    stalled = jnp.where(near_rounding & ~is_flatter, counts.stalled + 1, 0)
+    settled = _is_settled(state.step, tried, partition)
+    # The loss has fallen in proportion to its slope, or the gradient is half the smallest so far
+    # (which ends at an optimum if it goes on), or neither can be told from rounding errors.
+    has_fallen = point.loss <= old.loss + _SUFFICIENT_DECREASE * old.length * old.slope
+    is_better = has_fallen | is_flatter | (near_rounding & settled)
+    accepted = is_better & jnp.isfinite(point.loss) & _goes_on(counts, max_steps)
+    at_rounding = point.size <= _NOISE_FACTOR * point.noise
+    ended = at_rounding | is_close(tried, point.norm) | (stalled >= _STALL_STEPS)
+    done = ended & settled & jnp.isfinite(point.norm)
     turns = accepted & ~done
     step, decrease, inner = direction(problem, point, turns, _forcing(point))
     numbers = _Numbers(
-        loss=point.loss + point.loss_noise,
+        loss=point.loss,
         slope=-decrease,
         length=jnp.ones_like(old.length),
         norm=point.norm,
@@ -303,21 +311,8 @@ def _forcing(point: Any) -> Array:
     return jnp.maximum(forcing, 0.5 * point.noise / point.size)
 
 
-def _stalled(old: _Numbers, counts: _Counts, point: Any) -> Array:
-    """For how many points the gradient has not shrunk, close to rounding."""
-    near_rounding = point.size <= _STALL_FACTOR * point.noise
-    shrunk = point.size < 0.5 * old.smallest
-    return jnp.where(shrunk | ~near_rounding, 0, counts.stalled + 1)
-
-
-def _has_ended(
-    step: Array, x: Array, point: Any, stalled: Array, partition: AbstractPartition, is_close
-) -> Array:
-    """Whether an accepted point is the optimum."""
-    at_rounding = point.size <= _NOISE_FACTOR * point.noise
-    # Where there is no optimum gradients vanish too, but Newton's steps do not.
+def _is_settled(step: Array, x: Array, partition: AbstractPartition) -> Array:
+    """Whether a step is small: without an optimum gradients vanish too, but steps do not."""
     largest = partition.largest(jnp.abs(jnp.stack([step, x], axis=-1)))
     moved, reach = jnp.moveaxis(largest, -1, 0)
-    settled = moved <= _SETTLED * (1 + reach)
-    ended = at_rounding | is_close(x, point.norm) | (stalled >= _STALL_STEPS)
-    return ended & settled & jnp.isfinite(point.norm)
+    return moved <= _SETTLED * (1 + reach)

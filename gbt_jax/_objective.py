@@ -58,11 +58,10 @@ class Evaluation(NamedTuple):
     diagonal of the Hessian: a bound, within the graph's conditioning, of the distance to the
     optimum in the metric of the curvature. Unlike ‖g‖ it gives each item its own scale, so that
     one item with a huge weight does not hide the others. With a partition, each problem has its
-    own `loss`, `loss_noise`, `norm`, `size` and `noise`.
+    own `loss`, `norm`, `size` and `noise`.
     """
 
     loss: Array
-    loss_noise: Array  # how far rounding may have moved the loss
     gradient: Array
     norm: Array  # ‖∇L‖₂
     size: Array
@@ -100,27 +99,26 @@ def evaluate(
     pull = precision * offset
     slope = pull + (first[:, 0] - second[:, 0])
     _, added, squares, loss = jnp.moveaxis(first + second, -1, 0)
+    # A sum S of n terms of one size and sign, added one by one, is off by ε S √(n/36) or so, and
+    # n = S²/Q with Q the sum of their squares. Sums that change sign on the way have a small S.
+    long_sums = jnp.square(first[:, 0]) + jnp.square(second[:, 0])
+    drift = jnp.square(long_sums) / (36 * jnp.where(squares > 0, squares, 1))
     diagonal = precision + added
     inverse = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
     per_item = [
         slope * slope,
         slope * slope * inverse,
-        (pull * pull + squares) * inverse,
+        (pull * pull + squares + drift) * inverse,
         0.5 * pull * offset + loss,
-        scores * scores * squares,
     ]
     totals = jnp.moveaxis(partition.total(jnp.stack(per_item, axis=-1)), -1, 0)
     norm, size, noise = jnp.sqrt(totals[:3])
-    # The terms of a row's loss are at most |t| times those of its gradient, for Φ(t) ≤ t Φ'(t).
-    loss_terms = jnp.abs(totals[3]) + jnp.sqrt(2 * totals[4])
-    eps = jnp.finfo(scores.dtype).eps
     return Evaluation(
         loss=totals[3],
-        loss_noise=8 * eps * loss_terms,
         gradient=slope,
         norm=norm,
         size=size,
-        noise=eps * noise,
+        noise=jnp.finfo(scores.dtype).eps * noise,
         curvature=curvature,
         diagonal=diagonal,
     )

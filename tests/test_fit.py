@@ -137,6 +137,26 @@ def test_weights_over_sixteen_decades(law, sigma):
         assert apart < 1e-6
 
 
+@pytest.mark.parametrize("winner_first", [True, False])
+def test_very_many_comparisons_of_few_items(winner_first):
+    """Long sums, of one sign where winners stand first, round far more than their terms."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 8, 600_000)
+    b = (a + rng.integers(1, 8, a.size)) % 8
+    value = np.where(rng.random(a.size) < 1 / (1 + np.exp((a - b) / 4)), 1.0, -1.0)
+    if winner_first:
+        a, b, value = np.where(value > 0, a, b), np.where(value > 0, b, a), np.ones(a.size)
+    comparisons = gbt.Comparisons(a, b, value, num_items=8)
+    fit = gbt.fit(gbt.Model(laws.Binary(), 7.0), comparisons, solver=gbt.NewtonCG())
+    assert int(fit.stats.newton_steps) <= 12
+    merged = gbt.fit(gbt.Model(laws.Binary(), 7.0), comparisons.merged())
+    apart = fit.scores - merged.scores
+    assert float(jnp.linalg.norm(apart)) <= float(fit.error_bound + merged.error_bound)
+    # Nothing but the prior holds their sum, so that is where rounding shows.
+    np.testing.assert_allclose(apart - jnp.mean(apart), 0, atol=1e-12)
+    assert float(fit.error_bound) < 1e-4
+
+
 GRAPHS = {
     "chain": lambda n: (np.arange(n - 1), np.arange(1, n)),
     "star": lambda n: (np.zeros(n - 1, int), np.arange(1, n)),

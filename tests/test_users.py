@@ -287,6 +287,16 @@ def test_a_second_data_set_compiles_nothing():
     assert len(_chunks.SHAPES) <= 12
 
 
+@pytest.mark.parametrize(("items", "rows"), [(200, 3_000_000), (400_000, 300_000), (10, 2**30)])
+def test_large_users_are_not_mostly_padding(items, rows):
+    ((shape, users),) = _chunks.plan(np.array([items]), np.array([rows]), 2)
+    assert users.tolist() == [0]
+    assert rows <= shape.rows < 2 * rows
+    assert items < shape.items <= 4 * max(items, rows)
+    with pytest.raises(ValueError, match="more than a chunk can hold"):
+        next(_chunks.plan(np.array([items]), np.array([2**30 + 1]), 2))
+
+
 @pytest.fixture(scope="module")
 def mesh():
     devices = jax.devices("cpu")

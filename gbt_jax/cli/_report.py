@@ -32,6 +32,8 @@ def report(
     failures = ranking.failures()
     for failure in failures:
         warn(failure)
+    if len(failures) == len(ranking.fits):
+        return 2
     pages.write_report(
         output,
         ranking,
