@@ -33,7 +33,7 @@ def minimise(
     optimiser = optax.lbfgs(memory_size=memory_size)
 
     def loss(z: Array) -> Array:
-        return problem.evaluate(start + unit * z).loss
+        return problem.loss(start + unit * z)
 
     def is_done(state) -> Array:
         z, point, _, _, stalled, _ = state
@@ -57,7 +57,7 @@ def minimise(
                 unit * point.gradient,
                 memory,
                 z,
-                value=point.loss,
+                value=loss(z),
                 grad=unit * point.gradient,
                 value_fn=loss,
             )
@@ -71,4 +71,4 @@ def minimise(
     state = (zero, first, optimiser.init(zero), first.size, none, none)
     final = lax.while_loop(is_open, advance, state)
     z, point, _, _, _, steps = final
-    return Solution(start + unit * z, point.loss, point.norm, is_done(final), steps, steps)
+    return Solution(start + unit * z, point.norm, is_done(final), steps, steps)

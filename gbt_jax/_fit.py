@@ -221,8 +221,7 @@ def _quick_program():
 def result_codes(outcome: Solution) -> Array:
     """`RESULTS` of a solver's outcome, per problem."""
     codes = jnp.where(outcome.converged, RESULTS.successful.value, RESULTS.max_steps_reached.value)
-    finite = jnp.isfinite(outcome.norm) & jnp.isfinite(outcome.loss)
-    return jnp.where(finite, codes, RESULTS.non_finite.value)
+    return jnp.where(jnp.isfinite(outcome.norm), codes, RESULTS.non_finite.value)
 
 
 def withdrawn(codes: Array, runaway: Array) -> Array:

@@ -3,8 +3,8 @@
 Nothing here knows about comparisons: a `Problem` is a handful of functions. The direction solves
 ∇²L d = −∇L, either inexactly by preconditioned conjugate gradients, to a precision that grows as
 the gradient shrinks (so that convergence stays superlinear), or by a Cholesky factorisation. The
-step is halved until the loss falls or the gradient does: near the optimum, where differences of
-losses drown in their rounding errors, gradients still tell.
+step is halved until the gradient shrinks or the loss falls. Most steps are told by gradients
+alone: losses are costly, and near the optimum their differences drown in rounding errors.
 
 Iterations end where rounding ends them: when the gradient is at the level of its own rounding
 errors, or when it has stopped shrinking close to it.
@@ -25,6 +25,7 @@ from jax import Array, lax
 from ._partition import ONE, AbstractPartition
 
 _SUFFICIENT_DECREASE = 1e-4
+_FLATTER = 0.7  # of the smallest gradient so far: no need to look at the loss
 _MAX_HALVINGS = 200
 _NOISE_FACTOR = 2.0  # gradients below this many rounding levels are zero as far as one can tell
 _STALL_FACTOR = 1e3  # beyond this many, a gradient that stops shrinking is a failure
@@ -35,7 +36,6 @@ _SETTLED = 1e-3  # the last step, relative to 1 + the largest score
 class Point(Protocol):
     """What a problem tells at a point."""
 
-    loss: Array
     gradient: Array
     norm: Array  # of the gradient, √(gᵀ g)
     size: Array  # √(gᵀ D⁻¹ g)
@@ -48,6 +48,7 @@ class Problem(NamedTuple):
     """A function to minimise, or several side by side."""
 
     evaluate: Callable[[Array], Any]  # x ↦ Point
+    loss: Callable[[Array], Array]  # x ↦ L(x)
     product: Callable[[Any, Array], Array]  # curvature, v ↦ ∇²L v
     dense: Callable[[Any], Array]  # Point ↦ ∇²L
     partition: AbstractPartition
@@ -57,7 +58,6 @@ class Solution(NamedTuple):
     """Where the iterations ended, and why; numbers per problem."""
 
     x: Array
-    loss: Array
     norm: Array  # of the gradient
     converged: Array
     newton_steps: Array
@@ -187,7 +187,6 @@ def conjugate_gradients(
 class _Numbers(NamedTuple):
     """Where a problem is; stacked in the loop, because every separate number is a kernel."""
 
-    loss: Array  # of the last accepted point
     slope: Array  # of the loss along the step
     length: Array  # of the step being tried
     norm: Array
@@ -232,15 +231,15 @@ def minimise(
     )
     numbers, counts = _Numbers(*final.numbers), _Counts(*final.counts)
     steps = counts.newton_steps, counts.inner_steps
-    return Solution(final.x, numbers.loss, numbers.norm, counts.done > 0, *steps)
+    return Solution(final.x, numbers.norm, counts.done > 0, *steps)
 
 
 def _initial_state(partition: AbstractPartition, start: Array) -> _State:
-    """Before the first evaluation: any loss is better than the infinite one."""
+    """Before the first evaluation: any gradient is smaller than the infinite one."""
     infinite = jnp.full(partition.shape, jnp.inf, start.dtype)
     none = jnp.zeros(partition.shape, jnp.int32)
     one, zero = jnp.ones_like(infinite), jnp.zeros_like(infinite)
-    numbers = _Numbers(loss=infinite, slope=zero, length=one, norm=infinite, smallest=infinite)
+    numbers = _Numbers(slope=zero, length=one, norm=infinite, smallest=infinite)
     counts = _Counts(none, none, none, none, none)
     return _State(start, jnp.zeros_like(start), jnp.stack(numbers), jnp.stack(counts))
 
@@ -257,22 +256,21 @@ def _advance(
     partition, old, counts = problem.partition, _Numbers(*state.numbers), _Counts(*state.counts)
     tried = state.x + partition.spread(old.length) * state.step
     point = problem.evaluate(tried)
-    is_flatter = point.size < 0.5 * old.smallest
     near_rounding = (point.size <= _STALL_FACTOR * point.noise) & jnp.isfinite(point.noise)
-    stalled = jnp.where(near_rounding & ~is_flatter, counts.stalled + 1, 0)
+    stalled = jnp.where(near_rounding & (point.size >= 0.5 * old.smallest), counts.stalled + 1, 0)
     settled = _is_settled(state.step, tried, partition)
-    # The loss has fallen in proportion to its slope, or the gradient is half the smallest so far
-    # (which ends at an optimum if it goes on), or neither can be told from rounding errors.
-    has_fallen = point.loss <= old.loss + _SUFFICIENT_DECREASE * old.length * old.slope
-    is_better = has_fallen | is_flatter | (near_rounding & settled)
-    accepted = is_better & jnp.isfinite(point.loss) & _goes_on(counts, max_steps)
+    # The gradient is smaller than any so far (which ends at an optimum if it goes on) or cannot be
+    # told from rounding errors, or else the loss has fallen in proportion to its slope.
+    is_flatter = point.size < _FLATTER * old.smallest
+    is_open = _goes_on(counts, max_steps)
+    in_doubt = is_open & ~(is_flatter | (near_rounding & settled))
+    accepted = is_open & (~in_doubt | _has_fallen(problem, state, tried, in_doubt))
     at_rounding = point.size <= _NOISE_FACTOR * point.noise
     ended = at_rounding | is_close(tried, point.norm) | (stalled >= _STALL_STEPS)
     done = ended & settled & jnp.isfinite(point.norm)
     turns = accepted & ~done
     step, decrease, inner = direction(problem, point, turns, _forcing(point))
     numbers = _Numbers(
-        loss=point.loss,
         slope=-decrease,
         length=jnp.ones_like(old.length),
         norm=point.norm,
@@ -285,8 +283,8 @@ def _advance(
         inner_steps=counts.inner_steps + jnp.where(turns, inner, 0),
         done=done.astype(jnp.int32),
     )
-    # A loss that is not finite at the start ends the problem: no smaller step can mend it.
-    again = jnp.where(jnp.isfinite(old.loss), counts.halvings + 1, _MAX_HALVINGS)
+    # A start that is not accepted ends the problem: no smaller step can mend it.
+    again = jnp.where(jnp.isfinite(old.smallest), counts.halvings + 1, _MAX_HALVINGS)
     halved = jnp.stack(old._replace(length=0.5 * old.length))
     waiting = jnp.stack(counts._replace(halvings=again))
     here = partition.spread(accepted)
@@ -296,6 +294,18 @@ def _advance(
         numbers=jnp.where(accepted, jnp.stack(numbers), halved),
         counts=jnp.where(accepted, jnp.stack(following), waiting),
     )
+
+
+def _has_fallen(problem: Problem, state: _State, tried: Array, in_doubt: Array) -> Array:
+    """Whether the loss has, in proportion to its slope; it is computed if any problem needs it."""
+    numbers = _Numbers(*state.numbers)
+
+    def compare() -> Array:
+        before, here = lax.map(problem.loss, jnp.stack([state.x, tried]))
+        target = before + _SUFFICIENT_DECREASE * numbers.length * numbers.slope
+        return (here <= target) & jnp.isfinite(here)
+
+    return lax.cond(jnp.any(in_doubt), compare, lambda: jnp.zeros_like(in_doubt))
 
 
 def _forcing(point: Any) -> Array:

@@ -58,10 +58,9 @@ class Evaluation(NamedTuple):
     diagonal of the Hessian: a bound, within the graph's conditioning, of the distance to the
     optimum in the metric of the curvature. Unlike ‖g‖ it gives each item its own scale, so that
     one item with a huge weight does not hide the others. With a partition, each problem has its
-    own `loss`, `norm`, `size` and `noise`.
+    own `norm`, `size` and `noise`.
     """
 
-    loss: Array
     gradient: Array
     norm: Array  # ‖∇L‖₂
     size: Array
@@ -76,29 +75,22 @@ def evaluate(
     scores: Array,
     partition: AbstractPartition = ONE,
 ) -> Evaluation:
-    """Loss, gradient and curvature together."""
+    """Gradient and curvature together."""
     mean, precision = model.prior(comparisons.num_items, scores.dtype)
     value, weight = _columns(comparisons, scores.dtype)
     at_a, at_b = gather(scores, comparisons.a), gather(scores, comparisons.b)
     t = at_a - at_b
-    cgf, expected, variance = model.law.cgf(t), model.law.mean(t), model.law.variance(t)
+    expected, variance = model.law.mean(t), model.law.variance(t)
     curvature = weight * variance
     # Every term is rounded to a relative ε, and so is t = θ_a − θ_b, by ε times the scores.
     moved = jnp.abs(at_a) + jnp.abs(at_b)
     terms = weight * (jnp.abs(expected) + jnp.abs(value)) + curvature * moved
-    # All sums go through the items, together: every pass and every kernel less is time saved, in
-    # running and in compiling. The loss of a row counts half at either end.
-    columns = [
-        weight * (expected - value),
-        curvature,
-        terms * terms,
-        0.5 * weight * (cgf - value * t),
-    ]
+    # Every pass and every kernel less is time saved, in running and in compiling.
+    columns = [weight * (expected - value), curvature, terms * terms]
     first, second = _scatter(comparisons, jnp.stack(columns, axis=-1))
-    offset = scores - mean
-    pull = precision * offset
+    pull = precision * (scores - mean)
     slope = pull + (first[:, 0] - second[:, 0])
-    _, added, squares, loss = jnp.moveaxis(first + second, -1, 0)
+    _, added, squares = jnp.moveaxis(first + second, -1, 0)
     # A sum S of n terms of one size and sign, added one by one, is off by ε S √(n/36) or so, and
     # n = S²/Q with Q the sum of their squares. Sums that change sign on the way have a small S.
     long_sums = jnp.square(first[:, 0]) + jnp.square(second[:, 0])
@@ -109,12 +101,10 @@ def evaluate(
         slope * slope,
         slope * slope * inverse,
         (pull * pull + squares + drift) * inverse,
-        0.5 * pull * offset + loss,
     ]
     totals = jnp.moveaxis(partition.total(jnp.stack(per_item, axis=-1)), -1, 0)
-    norm, size, noise = jnp.sqrt(totals[:3])
+    norm, size, noise = jnp.sqrt(totals)
     return Evaluation(
-        loss=totals[3],
         gradient=slope,
         norm=norm,
         size=size,
@@ -122,6 +112,21 @@ def evaluate(
         curvature=curvature,
         diagonal=diagonal,
     )
+
+
+def losses(
+    model: Model,
+    comparisons: Comparisons,
+    scores: Array,
+    partition: AbstractPartition = ONE,
+) -> Array:
+    """L(θ) of each problem. The loss of a row counts half at either end."""
+    mean, precision = model.prior(comparisons.num_items, scores.dtype)
+    value, weight = _columns(comparisons, scores.dtype)
+    t = _differences(comparisons, scores)
+    first, second = _scatter(comparisons, weight * (model.law.cgf(t) - value * t))
+    prior = precision * jnp.square(scores - mean)
+    return 0.5 * partition.total(prior + (first + second))
 
 
 def hessian_product(

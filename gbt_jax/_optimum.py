@@ -18,6 +18,7 @@ from ._objective import (
     evaluate,
     gradient,
     hessian_product,
+    losses,
     negative_log_posterior,
 )
 from ._partition import ONE, AbstractPartition
@@ -29,6 +30,7 @@ def problem(model: Model, comparisons: Comparisons, partition: AbstractPartition
     """What a solver sees of a model and comparisons."""
     return Problem(
         functools.partial(evaluate, model, comparisons, partition=partition),
+        functools.partial(losses, model, comparisons, partition=partition),
         functools.partial(hessian_product, model, comparisons),
         functools.partial(dense_hessian, comparisons),
         partition,
@@ -55,8 +57,8 @@ def solve(
     mean, precision = model.prior(comparisons.num_items, comparisons.value.dtype)
     start = jnp.where(precision > 0, mean, 0)
     if initial is not None:
-        losses = [negative_log_posterior(model, comparisons, x) for x in (initial, start)]
-        start = jnp.where(losses[0] < losses[1], initial, start)
+        warm, cold = (negative_log_posterior(model, comparisons, x) for x in (initial, start))
+        start = jnp.where(warm < cold, initial, start)
 
     def is_close(x: Array, norm: Array) -> Array:
         if tolerances is None:

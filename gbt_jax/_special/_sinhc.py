@@ -124,7 +124,8 @@ def log_sinhc(t: Array, order: int = 0) -> Array:
         return _with_parity(order, t, _derivative(order, x))
     near = x < _SWITCH
     far = jnp.where(near, _SWITCH, x)
-    far_value = far + jnp.log((1 - jnp.exp(-2 * far)) / (2 * far))
+    root = jnp.exp(-far)  # as in the other orders, which are often computed beside this one
+    far_value = far + jnp.log((1 - root * root) / (2 * far))
     return jnp.where(near, _near(0, jnp.where(near, x, 0)), far_value)
 
 
