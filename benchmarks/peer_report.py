@@ -1,0 +1,415 @@
+"""From `results/peers.csv` to the tables in docs/peers.md and README.md, and to the plots.
+
+`results/history.jsonl` has a line for each time ratios were written down by `peers.py --watch
+--write`: a ratio that falls by more than a fifth is seen.
+"""
+
+import csv
+import datetime
+import json
+import pathlib
+import platform
+from typing import Any
+
+import numpy as np
+from peer_work import COLD, MEMORY, OURS, TRIALS, WORK, Work
+
+HERE = pathlib.Path(__file__).resolve().parent
+CSV, HISTORY = HERE / "results" / "peers.csv", HERE / "results" / "history.jsonl"
+PAGE, README = HERE.parent / "docs" / "peers.md", HERE.parent / "README.md"
+PICTURE = HERE.parent / "docs" / "images" / "peers.png"
+FIELDS = (
+    *("work", "contestant", "method", "seconds", "ratio", "target", "error", "apart"),
+    *("first_seconds", "peak_mb", "runs", "share", "failed"),
+)
+NAMES = {
+    "arena_rank": "arena-rank",
+    "gbt_jax": "gbt_jax",
+    "jax_optimisers": "",  # its methods are named after their libraries
+    "scikit_learn": "scikit-learn",
+    "scipy": "SciPy",
+    "torch": "",
+}
+YARDSTICKS = ("one gradient", "one copy")
+WATCHED = (
+    (OURS, "fit"),
+    ("scipy", "L-BFGS-B, tightest"),
+    ("scipy", "sparse Newton, tightest"),
+)
+FALL = 0.2  # of a ratio, that is worth a look
+
+Row = dict[str, Any]
+
+PREAMBLE = """\
+# Side by side with others
+
+Every number on this page was measured by `python benchmarks/peers.py` on a machine with two cores
+and no GPU; all tables are made from `benchmarks/results/peers.csv`. Contestants run as processes of
+their own, take turns, and are timed from prepared data to the answer, best of five after a first
+call that may compile (jaxopt, optax and optimistix were compiled before theirs). "Times ours" is
+their time divided by that of the first line; the targets are for the tightest settings, and want
+our gradient to be as small as theirs. Answers are judged by the largest entry of the gradient of
+the same loss, in float64.
+
+Each library runs at its default setting and at its tightest. SciPy's *sparse Newton* and *dense
+Newton* are written by hand for this contest: Newton's method for all users as one problem, with a
+sparse Hessian and preconditioned conjugate gradients, and user by user with dense factorisations.
+*torch L-BFGS* is the recipe of the paper's authors. kickscore is made for scores that change in
+time; here it has constant ones, and its answer is a posterior mean instead of the maximum.
+
+![Error against time for each problem](images/peers.png)
+
+Filled marks are tightest settings, open ones defaults; stars are ours.
+
+¹ Measured on 200 of the users, and multiplied up.
+
+"""
+
+
+def keep(rows: list[Row]) -> None:
+    """Put the rows of one work in place of its former ones."""
+    kept = [row for row in read() if row["work"] != rows[0]["work"]]
+    CSV.parent.mkdir(exist_ok=True)
+    with open(CSV, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, FIELDS, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        for row in kept + rows:
+            writer.writerow({name: _written(row.get(name)) for name in FIELDS})
+
+
+def _written(value: Any) -> Any:
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else value
+
+
+def read() -> list[Row]:
+    """Numbers where there are some, None where there are none."""
+    if not CSV.exists():
+        return []
+    with open(CSV, encoding="utf-8") as file:
+        return [
+            {
+                name: text if name in ("work", "contestant", "method", "failed") else _number(text)
+                for name, text in row.items()
+            }
+            for row in csv.DictReader(file)
+        ]
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+def write_report() -> None:
+    rows = read()
+    PAGE.write_text(page(rows), encoding="utf-8")
+    replace_block(README, "peers", summary(rows))
+    draw(rows)
+
+
+def replace_block(path: pathlib.Path, name: str, text: str) -> None:
+    """Put text between the markers of that name."""
+    whole = path.read_text(encoding="utf-8")
+    before, rest = whole.split(f"<!-- {name} -->\n")
+    after = rest.split(f"<!-- end of {name} -->")[1]
+    block = f"<!-- {name} -->\n{text}<!-- end of {name} -->"
+    path.write_text(before + block + after, encoding="utf-8")
+
+
+# Tables.
+
+
+def table(header: list[str], lines: list[list[str]]) -> str:
+    rows = [header, ["---"] * len(header), *lines]
+    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
+
+
+def name_of(row: Row) -> str:
+    library = NAMES.get(row["contestant"], row["contestant"])
+    return f"{library} {row['method']}".strip()
+
+
+def short(value: float | None, unit: str = "") -> str:
+    """Two or three digits."""
+    if value is None:
+        return ""
+    if value >= 100:
+        return f"{value:,.0f}{unit}"
+    return f"{value:.3g}{unit}" if value >= 1 else f"{value:.2g}{unit}"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds >= 1:
+        return short(seconds, " s")
+    return short(1e3 * seconds, " ms") if seconds >= 1e-3 else short(1e6 * seconds, " µs")
+
+
+def power(value: float | None) -> str:
+    return "" if value is None else f"{value:.0e}"
+
+
+def of_work(rows: list[Row], name: str) -> list[Row]:
+    return [row for row in rows if row["work"] == name]
+
+
+def is_met(row: Row, ours: Row) -> bool:
+    """As many times as fast, at an error that is as small, or at rounding level."""
+    error, best = row["error"], ours["error"]
+    if row["ratio"] is None or error is None or best is None:
+        return False
+    return row["ratio"] >= row["target"] and best <= max(error, 1e-9)
+
+
+def target(row: Row, ours: Row) -> str:
+    if row["target"] is None or row["seconds"] is None:
+        return ""
+    return f"{row['target']:g} {'met' if is_met(row, ours) else '**missed**'}"
+
+
+def contest_table(rows: list[Row], judged: str) -> str:
+    error = {"jacobian": "residual", "std": "relative error"}.get(judged, "largest gradient")
+    lines = []
+    for row in rows:
+        if row["method"] in YARDSTICKS:
+            continue
+        if row["seconds"] is None:
+            lines.append([name_of(row), row["failed"], "", "", "", "", ""])
+            continue
+        lines.append(
+            [
+                name_of(row) + (" ¹" if (row["share"] or 1) > 1 else ""),
+                duration(row["seconds"]),
+                short(row["ratio"]),
+                target(row, rows[0]),
+                power(row["error"]),
+                power(row["apart"]),
+                duration(row["first_seconds"]),
+            ]
+        )
+    header = ["", "time", "times ours", "target", error, "apart from ours", "first call"]
+    return table(header, lines)
+
+
+def yardsticks(rows: list[Row]) -> str:
+    """How many gradients, and how many passes over the data, our fit takes."""
+    by_name = {row["method"]: row["seconds"] for row in rows if row["contestant"] == OURS}
+    gradient, copy = (by_name.get(name) for name in YARDSTICKS)
+    if not gradient or not copy:
+        return ""
+    fit = by_name["fit"]
+    return (
+        f"Our fit takes as long as {short(fit / gradient)} gradients of its loss, or "
+        f"{short(fit / copy)} copies of its rows in memory.\n\n"
+    )
+
+
+def memory_table(rows: list[Row]) -> str:
+    works = [work for work in WORK if work.name in MEMORY and of_work(rows, work.name)]
+    names = dict.fromkeys(
+        name_of(row) for work in works for row in of_work(rows, work.name) if row["peak_mb"]
+    )
+    lines = []
+    for name in names:
+        cells = [name]
+        for work in works:
+            found = [row for row in of_work(rows, work.name) if name_of(row) == name]
+            cells.append(short(found[0]["peak_mb"]) if found else "")
+        if name.removeprefix("gbt_jax ") not in YARDSTICKS:
+            lines.append(cells)
+    return table(["", *(work.name for work in works)], lines)
+
+
+def trial_table(rows: list[Row], work: Work) -> str:
+    lines = []
+    for row in of_work(rows, work.name):
+        if row["seconds"] is None:
+            said = row["failed"]
+        elif row["error"] is None:
+            said = "scores that are not numbers"
+        elif row["error"] > 1e-3:
+            said = f"no error, and a gradient of {row['error']:.0e}"
+        else:
+            said = f"scores, gradient {row['error']:.0e}, apart from ours by {power(row['apart'])}"
+            if row["apart"] is None:
+                said = f"scores, gradient {row['error']:.0e}"
+        lines.append([name_of(row), said.replace("|", "/")])
+    return table(["", "says"], lines)
+
+
+def page(rows: list[Row]) -> str:
+    """docs/peers.md."""
+    parts = [PREAMBLE]
+    for work in WORK:
+        own = of_work(rows, work.name)
+        if own and not work.name.startswith("scaling"):
+            parts.append(f"## {work.title[0].upper()}{work.title[1:]}\n\n")
+            parts.append(yardsticks(own) + contest_table(own, work.judged) + "\n")
+    parts.append("## How time grows\n\n" + scaling_table(rows) + "\n")
+    cold = of_work(rows, "cold")
+    if cold:
+        parts.append(f"## Cold start\n\n{COLD.title}.\n\n" + cold_table(cold) + "\n")
+    parts.append("## Peak memory\n\nMegabytes of a process that does nothing else, libraries and ")
+    parts.append("compilation included.\n\n" + memory_table(rows) + "\n")
+    parts.append("## Inputs without an answer\n\n")
+    for work in TRIALS:
+        if of_work(rows, work.name):
+            parts.append(f"{work.title[0].upper()}{work.title[1:]}:\n\n")
+            parts.append(trial_table(rows, work) + "\n")
+    return "".join(parts).rstrip("\n") + "\n"
+
+
+def scaling_table(rows: list[Row]) -> str:
+    works = [work for work in WORK if work.name.startswith("scaling") and of_work(rows, work.name)]
+    names = dict.fromkeys(name_of(row) for work in works for row in of_work(rows, work.name))
+    lines = []
+    for name in names:
+        cells = [name]
+        for work in works:
+            (row,) = (row for row in of_work(rows, work.name) if name_of(row) == name)
+            if row["seconds"] is None:
+                cells.append(row["failed"])
+            else:
+                cells.append(f"{duration(row['seconds'])} ({power(row['error'])})")
+        lines.append(cells)
+    sizes = [f"{10 ** int(work.name[-1]):,} comparisons" for work in works]
+    return table(["time (largest gradient)", *sizes], lines)
+
+
+def cold_table(rows: list[Row]) -> str:
+    lines = []
+    for row in rows:
+        times = [duration(row["first_seconds"]), duration(row["seconds"]), power(row["error"])]
+        lines.append(
+            [name_of(row), *([row["failed"], "", ""] if row["seconds"] is None else times)]
+        )
+    return table(["", "first process", "later ones", "largest gradient"], lines)
+
+
+def summary(rows: list[Row]) -> str:
+    """The README's table: for each work the most exact setting of each library."""
+    lines = []
+    for work in WORK:
+        own = of_work(rows, work.name)
+        if not own or work.judged not in ("gradient", "scores") or work.name.startswith("scaling"):
+            continue
+        best: dict[str, Row] = {}
+        for row in own:
+            library = NAMES.get(row["contestant"], row["contestant"]) or row["method"].split()[0]
+            if row["contestant"] == OURS or row["seconds"] is None:
+                continue
+            if library not in best or (row["error"] or np.inf) < (best[library]["error"] or np.inf):
+                best[library] = row
+        others = ", ".join(
+            f"{library} {short(row['ratio'])} ({power(row['error'])})"
+            for library, row in sorted(best.items(), key=lambda pair: pair[1]["ratio"])
+        )
+        ours = f"{duration(own[0]['seconds'])} ({power(own[0]['error'])})"
+        lines.append([work.title[0].upper() + work.title[1:], ours, others])
+    return table(["work", "gbt_jax (largest gradient)", "times as long (largest gradient)"], lines)
+
+
+# Pictures.
+
+COLOURS = {
+    "gbt_jax": "#c2410c",
+    "solidago": "#7c3aed",
+    "torch": "#be185d",
+    "scipy": "#1d4ed8",
+    "scikit_learn": "#0891b2",
+    "jax_optimisers": "#15803d",
+    "evalica": "#a16207",
+    "arena_rank": "#475569",
+    "choix": "#65a30d",
+    "kickscore": "#9ca3af",
+}
+
+
+def draw(rows: list[Row]) -> None:
+    """Error against time, one panel for each problem."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    works = [
+        work
+        for work in WORK
+        if of_work(rows, work.name)
+        and work.judged == "gradient"
+        and not work.name.startswith("scaling")
+    ]
+    if not works:
+        return
+    height = -(-len(works) // 2)
+    figure, grid = plt.subplots(height, 2, figsize=(11, 3.4 * height), squeeze=False)
+    for axes, work in zip(grid.flat, works, strict=False):
+        for row in of_work(rows, work.name):
+            if row["seconds"] is None or not row["error"]:
+                continue
+            is_default = row["method"].find(",") < 0 and row["method"] != "fit"
+            colour = COLOURS[row["contestant"]]
+            axes.plot(
+                row["seconds"],
+                row["error"],
+                marker="*" if row["contestant"] == OURS else "o",
+                markersize=13 if row["contestant"] == OURS else 7,
+                color=colour,
+                markerfacecolor="white" if is_default else colour,
+                linestyle="none",
+            )
+        axes.set(xscale="log", yscale="log", title=work.title)
+        axes.title.set_fontsize(10)
+        axes.grid(alpha=0.25)
+        axes.set_ylabel("largest gradient")
+    for axes in grid[-1]:
+        axes.set_xlabel("seconds")
+    for axes in grid.flat[len(works) :]:
+        axes.set_visible(False)
+    labels = {"jax_optimisers": "jaxopt, optax, optimistix"}
+    handles = []
+    for name, colour in COLOURS.items():
+        label = labels.get(name) or NAMES.get(name) or name
+        handles += grid[0, 0].plot([], [], "o", color=colour, label=label)
+    figure.legend(handles=handles, loc="upper center", ncols=5, frameon=False)
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.7 / (3.4 * height)))
+    figure.savefig(PICTURE, dpi=90)
+    plt.close(figure)
+
+
+# History.
+
+
+def history() -> list[Row]:
+    if not HISTORY.exists():
+        return []
+    return [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
+
+
+def write_history(ratios: dict[str, float]) -> None:
+    import jax
+
+    import gbt_jax
+
+    line = {
+        "date": datetime.date.today().isoformat(),
+        "gbt_jax": gbt_jax.__version__,
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "ratios": ratios,
+    }
+    HISTORY.parent.mkdir(exist_ok=True)
+    with open(HISTORY, "a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def show_history(ratios: dict[str, float]) -> int:
+    """Print ratios beside the last ones written down; 1 if one of them has fallen."""
+    last = history()[-1]["ratios"] if history() else {}
+    fallen = [name for name in ratios if ratios[name] < (1 - FALL) * last.get(name, 0)]
+    for name, ratio in ratios.items():
+        mark = "  fallen by more than a fifth" if name in fallen else ""
+        print(f"{name:46} {ratio:8.2f} times ours, last {last.get(name, np.nan):8.2f}{mark}")
+    return 1 if fallen else 0

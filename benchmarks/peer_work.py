@@ -1,0 +1,422 @@
+"""The work that `peers.py` sets, and who competes where.
+
+A `Work` is one problem file and the methods that solve it. The last method of a library is its
+tightest; the first one here is ours, to which times are compared.
+"""
+
+import csv
+import pathlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from protocol import Problem
+
+TOURNESOL = pathlib.Path(__file__).resolve().parents[2] / "shared/data/tournesol/comparisons.csv"
+
+
+class Entry(NamedTuple):
+    """A method of a contestant, and how many times faster than it we want to be."""
+
+    contestant: str  # benchmarks/contestants/with_<contestant>.py
+    method: str
+    target: float | None = None
+    sample: bool = False  # runs on the work's sample, its time multiplied up
+
+
+class Work(NamedTuple):
+    """One problem, and those who solve it."""
+
+    name: str
+    title: str
+    make: Callable[[], Problem]
+    entries: tuple[Entry, ...]
+    judged: str = "gradient"  # or "jacobian", "std", "scores": what an answer is
+    sample: int | None = None  # the first so many users, for those who go one by one
+
+
+OURS = "gbt_jax"
+
+
+def entries(contestant: str, *methods: str, target: float | None = None) -> tuple[Entry, ...]:
+    """The methods of one contestant; the target is for the last, its tightest."""
+    *rest, last = methods
+    return *(Entry(contestant, method) for method in rest), Entry(contestant, last, target)
+
+
+def slow(*given: Entry) -> tuple[Entry, ...]:
+    return tuple(entry._replace(sample=True) for entry in given)
+
+
+# The problems.
+
+
+def drawn(law: str, t: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """One value for each difference of scores, drawn from the law."""
+    u = rng.random(t.size)
+    if law == "bradley-terry":
+        return np.where(u < 1 / (1 + np.exp(-t)), 0.5, -0.5)
+    # The density on [−1, 1] is proportional to exp(t r): its distribution function, inverted.
+    x = np.abs(t) + 1e-9
+    value = 1 + np.log(u + (1 - u) * np.exp(-2 * x)) / x
+    return np.clip(np.copysign(1.0, t) * value, -1, 1)
+
+
+def random_pairs(num_items: int, num_rows: int, rng: np.random.Generator) -> np.ndarray:
+    a = rng.integers(0, num_items, num_rows)
+    return np.stack([a, (a + 1 + rng.integers(0, num_items - 1, num_rows)) % num_items])
+
+
+def one(pairs: np.ndarray, num_items: int, law: str, std: float, seed: int = 0) -> Problem:
+    """One user with standard normal scores."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=num_items)
+    value = drawn(law, scores[pairs[0]] - scores[pairs[1]], rng)
+    a, b = pairs
+    return Problem(a, b, value, np.zeros(num_items, int), law, std)
+
+
+def together(problems: list[Problem]) -> Problem:
+    """Users side by side."""
+    sizes = [problem.num_items for problem in problems]
+    shift = np.repeat(np.cumsum([0, *sizes[:-1]]), [problem.value.size for problem in problems])
+    a, b, value = (
+        np.concatenate([getattr(problem, name) for problem in problems])
+        for name in ("a", "b", "value")
+    )
+    owner = np.repeat(np.arange(len(problems)), sizes)
+    return Problem(a + shift, b + shift, value, owner, problems[0].law, problems[0].prior_std)
+
+
+def tournesol() -> Problem:
+    """Real comparisons, one user for each user and criterion."""
+    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
+    with open(TOURNESOL, encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            groups.setdefault((row["public_username"], row["criteria"]), []).append(row)
+    problems = []
+    for rows in groups.values():
+        items: dict[str, int] = {}
+        a = np.array([items.setdefault(row["video_a"], len(items)) for row in rows])
+        b = np.array([items.setdefault(row["video_b"], len(items)) for row in rows])
+        value = np.array([-float(row["score"]) / 10 for row in rows])
+        problems.append(Problem(a, b, value, np.zeros(len(items), int), "uniform", 7.0))
+    return together(problems)
+
+
+def largest(problem: Problem) -> Problem:
+    return max(problem.by_user(), key=lambda user: user.value.size)
+
+
+def tournesol_like() -> Problem:
+    """The sizes of the real ones; each video is compared with earlier ones, recent ones more."""
+    rng = np.random.default_rng(0)
+    problems = []
+    sizes = [(273, 244), (502, 927), (1119, 2195), (1485, 3409), (3064, 6248), (3492, 8471)]
+    for num_items, num_rows in sizes:
+        later = np.append(
+            np.arange(1, min(num_items, num_rows + 1)),
+            rng.integers(1, num_items, max(num_rows - num_items + 1, 0)),
+        )
+        back = np.minimum(rng.geometric(0.02, later.size), later)
+        pairs = np.stack([later, later - back])
+        problems.append(one(pairs, num_items, "uniform", 7.0, seed=num_items))
+    return together(problems)
+
+
+def erdos_renyi() -> Problem:
+    """A = 500, p = 0.2: every fifth pair is compared."""
+    a, b = np.triu_indices(500, 1)
+    kept = np.random.default_rng(0).random(a.size) < 0.2
+    return one(np.stack([a[kept], b[kept]]), 500, "uniform", 1.0)
+
+
+def many_users(num_users: int = 10_000) -> Problem:
+    """Users with 5 to 60 items (log-uniform) and twice as many comparisons."""
+    rng = np.random.default_rng(0)
+    sizes = np.exp(rng.uniform(np.log(5), np.log(61), num_users)).astype(int)
+    return together(
+        [
+            one(random_pairs(size, 2 * size, rng), size, "uniform", 7.0, seed=number)
+            for number, size in enumerate(sizes)
+        ]
+    )
+
+
+def binary(num_items: int, num_rows: int, std: float) -> Callable[[], Problem]:
+    def make() -> Problem:
+        pairs = random_pairs(num_items, num_rows, np.random.default_rng(1))
+        return one(pairs, num_items, "bradley-terry", std)
+
+    return make
+
+
+def undefeated() -> Problem:
+    """Item 0 wins all its comparisons, and there is no prior: no optimum is finite."""
+    problem = binary(50, 2000, np.inf)()
+    value = np.where(problem.a == 0, 0.5, np.where(problem.b == 0, -0.5, problem.value))
+    return problem._replace(value=value)
+
+
+def disconnected() -> Problem:
+    """Two halves that are never compared, and no prior: their distance is unknown."""
+    half = binary(25, 1000, np.inf)()
+    problem = together([half, half])
+    return problem._replace(owner=np.zeros(50, int))
+
+
+def huge() -> Problem:
+    """A chain in which each item beats the next a hundred times, with σ = 1000."""
+    item = np.repeat(np.arange(49), 100)
+    value = np.full(item.size, 0.5)
+    return Problem(item, item + 1, value, np.zeros(50, int), "bradley-terry", 1000.0)
+
+
+# Who competes. Targets are those for the tightest setting, at equal or better accuracy.
+
+_SCIPY = ("L-BFGS-B", "L-BFGS-B, tightest"), ("sparse Newton", "sparse Newton, tightest")
+_YARDSTICKS = (Entry(OURS, "one gradient"), Entry(OURS, "one copy"))
+
+
+def _ours(*methods: str) -> tuple[Entry, ...]:
+    return tuple(Entry(OURS, method) for method in methods)
+
+
+def _jax(names: tuple[str, ...], target: float | None = None) -> tuple[Entry, ...]:
+    return tuple(
+        entry
+        for name in names
+        for entry in entries("jax_optimisers", name, f"{name}, tightest", target=target)
+    )
+
+
+def _uniform_peers(solidago: float | None, lbfgs: float, newton: float) -> tuple[Entry, ...]:
+    return (
+        Entry("solidago", "UniformGBT", solidago),
+        Entry("solidago", "UniformGBT, tightest", solidago),
+        *entries("solidago", "LBFGSUniformGBT", "LBFGSUniformGBT, tightest"),
+        *entries("torch", "torch L-BFGS", "torch L-BFGS, tightest"),
+        *entries("scipy", *_SCIPY[0], target=lbfgs),
+        *entries("scipy", *_SCIPY[1], target=newton),
+    )
+
+
+_FITS = _ours("fit", "fit, rtol 1e-3", "fit, float32")
+_TOURNESOL = (*_FITS, *_YARDSTICKS, *_uniform_peers(500, 8, 4))
+_SKLEARN = ("newton-cg", "newton-cg, tol 1e-10")
+
+
+def _binary_peers(**targets: float) -> tuple[Entry, ...]:
+    """With a prior."""
+    return (
+        *_FITS,
+        *_YARDSTICKS,
+        *entries("scikit_learn", *_SKLEARN, target=targets.get("newton_cg")),
+        *entries("scikit_learn", "lbfgs", "lbfgs, tightest"),
+        *entries("scipy", *_SCIPY[0], target=targets.get("lbfgs")),
+        *entries("scipy", *_SCIPY[1]),
+        *entries("torch", "torch L-BFGS", "torch L-BFGS, tightest"),
+        *_jax(("jaxopt L-BFGS", "optax L-BFGS", "optimistix L-BFGS", "optimistix Newton + CG")),
+    )
+
+
+def _unregularised_peers(**targets: float) -> tuple[Entry, ...]:
+    """Without a prior, as these have none."""
+    return (
+        *_FITS,
+        *entries(
+            "evalica", "bradley_terry", "bradley_terry, tightest", target=targets.get("evalica")
+        ),
+        *entries("evalica", "newman", "newman, tightest"),
+        *entries(
+            "arena_rank", "BradleyTerry", "BradleyTerry, tightest", target=targets.get("arena")
+        ),
+    )
+
+
+def _scaling(power: int) -> Work:
+    size = 10**power
+    return Work(
+        f"scaling-1e{power}",
+        f"{size // 100:,} items, {size:,} binary comparisons, σ = 1",
+        binary(size // 100, size, 1.0),
+        (
+            *_ours("fit"),
+            *entries("scipy", "L-BFGS-B, tightest"),
+            *entries("scipy", "sparse Newton, tightest"),
+            *entries("scikit_learn", "newton-cg, tol 1e-10"),
+        ),
+    )
+
+
+_REAL = (
+    Work("tournesol", "Tournesol, six real problems, Uniform, σ = 7", tournesol, _TOURNESOL),
+    Work(
+        "uncertainties",
+        "the largest Tournesol problem with uncertainties",
+        lambda: largest(tournesol()),
+        (
+            *_ours("fit with likelihood intervals", "fit with std"),
+            *entries("solidago", "LBFGSUniformGBT with uncertainties"),
+            *entries("solidago", "UniformGBT with uncertainties", target=500),
+        ),
+        judged="scores",
+    ),
+)
+
+WORK = (
+    *(_REAL if TOURNESOL.exists() else ()),
+    Work(
+        "tournesol-like",
+        "six simulated problems of those sizes, Uniform, σ = 7",
+        tournesol_like,
+        _TOURNESOL,
+    ),
+    Work(
+        "dense",
+        "A = 500, p = 0.2, Uniform, σ = 1",
+        erdos_renyi,
+        (
+            *_FITS,
+            *_YARDSTICKS,
+            *_jax(("jaxopt L-BFGS",), target=2.5),
+            *_jax(
+                ("optax L-BFGS", "optimistix L-BFGS", "optimistix BFGS", "optimistix Newton + CG"),
+                target=5,
+            ),
+            *_uniform_peers(None, 2.5, 3),
+            *entries("scipy", "Newton-CG", "Newton-CG, tightest"),
+        ),
+    ),
+    Work(
+        "users",
+        "10,000 users with 5 to 60 items, Uniform, σ = 7",
+        many_users,
+        (
+            *_FITS,
+            *_YARDSTICKS,
+            *entries("scipy", *_SCIPY[1], target=4),
+            *_jax(("jaxopt L-BFGS",)),
+            *slow(
+                Entry("solidago", "UniformGBT", 250),
+                Entry("solidago", "UniformGBT, tightest", 250),
+                *entries("solidago", "LBFGSUniformGBT", "LBFGSUniformGBT, tightest"),
+                *entries("scipy", *_SCIPY[0], target=60),
+                *entries("scipy", "dense Newton", target=30),
+            ),
+        ),
+        sample=200,
+    ),
+    Work(
+        "binary-1e5",
+        "1,000 items, 100,000 binary comparisons, σ = 1",
+        binary(1000, 100_000, 1.0),
+        (
+            *_binary_peers(newton_cg=2.5),
+            *entries("scikit_learn", "newton-cholesky", "newton-cholesky, tightest"),
+            *entries("choix", "opt_pairwise", "opt_pairwise, tightest", target=50),
+            *entries("kickscore", "BinaryModel, EP", "BinaryModel, KL"),
+        ),
+    ),
+    Work(
+        "binary-1e5-no-prior",
+        "1,000 items, 100,000 binary comparisons, no prior",
+        binary(1000, 100_000, np.inf),
+        (
+            *_unregularised_peers(evalica=4),
+            *entries("choix", "mm_pairwise", "mm_pairwise, tightest", target=50),
+            *entries("choix", "ilsr_pairwise", "ilsr_pairwise, tightest", target=50),
+        ),
+    ),
+    Work(
+        "binary-1e6",
+        "10,000 items, 1,000,000 binary comparisons, σ = 1",
+        binary(10_000, 1_000_000, 1.0),
+        _binary_peers(newton_cg=3.5, lbfgs=4),
+    ),
+    Work(
+        "binary-1e6-no-prior",
+        "10,000 items, 1,000,000 binary comparisons, no prior",
+        binary(10_000, 1_000_000, np.inf),
+        _unregularised_peers(evalica=10, arena=15),
+    ),
+    Work(
+        "jacobian",
+        "every score in every value, A = 500, p = 0.2",
+        erdos_renyi,
+        (
+            *_ours("jacobian"),
+            *entries("scipy", "jacobian"),
+            *entries("jax_optimisers", "jacobian"),
+        ),
+        judged="jacobian",
+    ),
+    Work(
+        "std",
+        "standard deviations, A = 500, p = 0.2",
+        erdos_renyi,
+        (*_ours("std"), *entries("scipy", "std")),
+        judged="std",
+    ),
+    Work(
+        "intervals",
+        "1,000 items, 100,000 binary comparisons, no prior, with intervals",
+        binary(1000, 100_000, np.inf),
+        (*_ours("fit with std"), *entries("arena_rank", "BradleyTerry with intervals")),
+        judged="scores",
+    ),
+    *(_scaling(power) for power in (4, 5, 6, 7)),
+)
+
+_ALL_BINARY = (
+    Entry("scikit_learn", "newton-cg, tol 1e-10"),
+    Entry("scipy", "L-BFGS-B, tightest"),
+    Entry("scipy", "sparse Newton, tightest"),
+    Entry("torch", "torch L-BFGS, tightest"),
+    Entry("jax_optimisers", "jaxopt L-BFGS, tightest"),
+    Entry("jax_optimisers", "optax L-BFGS, tightest"),
+    Entry("jax_optimisers", "optimistix Newton + CG, tightest"),
+)
+_NO_PRIOR = (
+    Entry(OURS, "fit"),
+    Entry("evalica", "bradley_terry, tightest"),
+    Entry("arena_rank", "BradleyTerry, tightest"),
+    Entry("choix", "ilsr_pairwise, tightest"),
+    Entry("choix", "mm_pairwise, tightest"),
+    *_ALL_BINARY,
+)
+
+# Inputs that have no answer, or an extreme one: what does each of them say?
+TRIALS = (
+    Work("undefeated", "an undefeated item, no prior", undefeated, _NO_PRIOR),
+    Work("disconnected", "a graph in two parts, no prior", disconnected, _NO_PRIOR),
+    Work(
+        "huge",
+        "a chain of certain wins, σ = 1000",
+        huge,
+        (Entry(OURS, "fit"), Entry("choix", "opt_pairwise, tightest"), *_ALL_BINARY),
+    ),
+)
+
+# From the start of a process to its first answer, and its peak memory.
+COLD = Work(
+    "cold",
+    "100 items, 1,000 binary comparisons, no prior: a process from start to end",
+    binary(100, 1000, np.inf),
+    (
+        Entry(OURS, "fit"),
+        Entry("evalica", "bradley_terry"),
+        Entry("arena_rank", "BradleyTerry"),
+        Entry("choix", "ilsr_pairwise"),
+        Entry("scikit_learn", "newton-cg, tol 1e-10"),
+        Entry("scipy", "sparse Newton, tightest"),
+        Entry("torch", "torch L-BFGS, tightest"),
+        Entry("jax_optimisers", "jaxopt L-BFGS, tightest"),
+    ),
+)
+
+# In processes of their own, so that a peak of memory is one method's.
+MEMORY = ("tournesol", "tournesol-like", "users", "binary-1e6", "scaling-1e7")
+
+# A few of them, small and fast, whose ratios are watched.
+QUICK = ("tournesol-like", "dense", "binary-1e5")
