@@ -33,6 +33,7 @@ class Work(NamedTuple):
     entries: tuple[Entry, ...]
     judged: str = "gradient"  # or "jacobian", "std", "scores": what an answer is
     sample: int | None = None  # the first so many users, for those who go one by one
+    needs: pathlib.Path | None = None  # a file that may be missing
 
 
 OURS = "gbt_jax"
@@ -250,7 +251,13 @@ def _scaling(power: int) -> Work:
 
 
 _REAL = (
-    Work("tournesol", "Tournesol, six real problems, Uniform, σ = 7", tournesol, _TOURNESOL),
+    Work(
+        "tournesol",
+        "Tournesol, six real problems, Uniform, σ = 7",
+        tournesol,
+        _TOURNESOL,
+        needs=TOURNESOL,
+    ),
     Work(
         "uncertainties",
         "the largest Tournesol problem with uncertainties",
@@ -261,11 +268,12 @@ _REAL = (
             *entries("solidago", "UniformGBT with uncertainties", target=500),
         ),
         judged="scores",
+        needs=TOURNESOL,
     ),
 )
 
 WORK = (
-    *(_REAL if TOURNESOL.exists() else ()),
+    *_REAL,
     Work(
         "tournesol-like",
         "six simulated problems of those sizes, Uniform, σ = 7",

@@ -308,7 +308,9 @@ def environments(folder: pathlib.Path) -> dict[str, str]:
 def run_all(contest: Contest, names: Iterable[str], keep: Callable[[list[dict]], None]) -> None:
     """The named work; rows are kept as they come."""
     for work in (*WORK, *TRIALS):
-        if work.name in names:
+        if work.needs is not None and not work.needs.exists():
+            print(f"{work.name}: left out, there is no {work.needs}", flush=True)
+        elif work.name in names:
             print(f"{work.name}: {work.title}", flush=True)
             rows = contest.run(work)
             if work.name in MEMORY:
