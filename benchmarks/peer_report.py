@@ -63,6 +63,16 @@ Filled marks are tightest settings, open ones defaults; stars are ours.
 
 ¹ Measured on 200 of the users, and multiplied up.
 
+## Where targets are missed, and why
+
+Fits spend most of their time in products with the Hessian, which XLA compiles to gathers and
+scatters over the rows. SciPy multiplies with the same matrix in CSR form, in a third to 0.7 of the
+time (`python benchmarks/products.py`). That is how its sparse Newton keeps up with us on single
+problems; where users are many, or rows do not fit into the cache, it does not. The same script
+shows what would help: each item's neighbours in short segments need gathers alone, and are two to
+four times as fast in XLA where items have many comparisons, but sorting comparisons into that
+layout takes about as long as a fit saves.
+
 """
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from protocol import Problem
+from contestants.protocol import Problem
 
 TOURNESOL = pathlib.Path(__file__).resolve().parents[2] / "shared/data/tournesol/comparisons.csv"
 

@@ -28,16 +28,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import peer_report
+from contestants import losses
+from contestants.protocol import Problem
+from peer_work import COLD, MEMORY, OURS, QUICK, TRIALS, WORK, Entry, Work
 
 HERE = pathlib.Path(__file__).resolve().parent
 CONTESTANTS = HERE / "contestants"
-sys.path.insert(0, str(CONTESTANTS))
-
-import losses  # noqa: E402
-import peer_report  # noqa: E402
-from peer_work import COLD, MEMORY, OURS, QUICK, TRIALS, WORK, Entry, Work  # noqa: E402
-from protocol import Problem  # noqa: E402
-
 ENVIRONMENTS = {
     "arena_rank": "arena_rank",
     "choix": "plain",
@@ -308,14 +305,16 @@ def environments(folder: pathlib.Path) -> dict[str, str]:
 def run_all(contest: Contest, names: Iterable[str], keep: Callable[[list[dict]], None]) -> None:
     """The named work; rows are kept as they come."""
     for work in (*WORK, *TRIALS):
+        if work.name not in names:
+            continue
         if work.needs is not None and not work.needs.exists():
             print(f"{work.name}: left out, there is no {work.needs}", flush=True)
-        elif work.name in names:
-            print(f"{work.name}: {work.title}", flush=True)
-            rows = contest.run(work)
-            if work.name in MEMORY:
-                contest.memory(work, rows)
-            keep(rows)
+            continue
+        print(f"{work.name}: {work.title}", flush=True)
+        rows = contest.run(work)
+        if work.name in MEMORY:
+            contest.memory(work, rows)
+        keep(rows)
     if "cold" in names:
         print(f"cold: {COLD.title}", flush=True)
         keep(contest.cold())

@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import losses
 import mpmath
 import numpy as np
 import peer_report
 import peer_work
 import peers
 import pytest
-from protocol import Problem
+from contestants import losses
+from contestants.protocol import Problem
 
 BENCHMARKS = Path(peers.__file__).parent
 POINTS = [s * 10.0**k for k in range(-8, 3) for s in (1, -1, 2.9, 3.1)]

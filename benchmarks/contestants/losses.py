@@ -4,12 +4,16 @@
 series whose terms are all positive, far from it from exponentials that cannot overflow.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from math import factorial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from protocol import Problem
+
+if TYPE_CHECKING:
+    from protocol import Problem
 
 NEAR = 3.0  # series below, where they cost 14 terms, and exponentials from here on
 # sinh(x)/x − 1 = x² Σ_k x^2k/(2k + 3)!, and cosh(x) − sinh(x)/x = x² Σ_k (2k + 2) x^2k/(2k + 3)!

@@ -1,0 +1,121 @@
+"""What one product with the Hessian costs, by the layout of the comparisons.
+
+    python benchmarks/products.py
+
+Conjugate gradients spend their time in products v ↦ Bᵀ diag(c) B v. Twenty of them in one compiled
+program, best of many, in microseconds each, beside SciPy's product with the same matrix in CSR:
+
+- rows: two gathers and two scatters over the rows, as `gbt_jax` does;
+- segments of W: each item's neighbours in segments of W, one column after the other, so that a
+  segment needs gathers alone and a scatter adds up segments instead of rows. The layout is made on
+  the host, by sorting: that time is told too.
+
+In float64 and float32.
+"""
+
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from contestants.protocol import Problem
+from peer_work import TOURNESOL, binary, erdos_renyi, largest, tournesol
+
+from gbt_jax._arrays import gather
+
+WIDTHS = (4, 8, 16)
+REPEATS = 20  # products in one program
+
+
+def best(function: Callable, *arguments: jax.Array) -> float:
+    """Microseconds."""
+    jax.block_until_ready(function(*arguments))
+    times = []
+    for _ in range(100):
+        start = time.perf_counter()
+        jax.block_until_ready(function(*arguments))
+        times.append(time.perf_counter() - start)
+    return 1e6 * min(times)
+
+
+def repeated(product: Callable) -> Callable:
+    """As in a loop of conjugate gradients; the factor keeps numbers finite."""
+
+    def run(v: jax.Array, *arguments: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, REPEATS, lambda _, x: 1e-3 * product(x, *arguments), v)
+
+    return jax.jit(run)
+
+
+def over_rows(v, a, b, curvature):
+    slopes = curvature * (gather(v, a) - gather(v, b))
+    first = jax.ops.segment_sum(slopes, a, v.size)
+    return first - jax.ops.segment_sum(slopes, b, v.size)
+
+
+def over_segments(v, neighbours, weights, owner, diagonal):
+    columns = zip(weights, neighbours, strict=True)
+    sums = sum(weight * gather(v, neighbour) for weight, neighbour in columns)
+    return diagonal * v - jax.ops.segment_sum(sums, owner, v.size, indices_are_sorted=True)
+
+
+def segments(problem: Problem, curvature: np.ndarray, width: int) -> tuple[np.ndarray, ...]:
+    """Neighbours and weights, one row for each place in a segment, whose segment it is, and D."""
+    n, m = problem.num_items, problem.value.size
+    item = np.concatenate([problem.a, problem.b])
+    order = np.argsort(item, kind="stable")
+    item, row = item[order], order % m
+    other = np.concatenate([problem.b, problem.a])[order]
+    degree = np.bincount(item, minlength=n)
+    count = -(-degree // width)
+    place = np.arange(2 * m) - np.repeat(np.cumsum(degree) - degree, degree)
+    segment = (np.cumsum(count) - count)[item] + place // width
+    owner = np.repeat(np.arange(n), count)
+    neighbours, weights = np.tile(owner, (width, 1)), np.zeros((width, owner.size))
+    neighbours[place % width, segment] = other
+    weights[place % width, segment] = curvature[row]
+    return neighbours, weights, owner, np.bincount(item, curvature[row], n)
+
+
+def show(name: str, problem: Problem) -> None:
+    rng = np.random.default_rng(0)
+    n, m = problem.num_items, problem.value.size
+    curvature, v = rng.random(m), rng.normal(size=n)
+    ends = np.concatenate([problem.a, problem.b]), np.concatenate([problem.b, problem.a])
+    matrix = scipy.sparse.csr_array((np.tile(curvature, 2), ends), (n, n))
+    print(f"{name}: {n:,} items, {m:,} rows; SciPy's CSR {best(lambda: matrix @ v):.0f} µs")
+    for dtype in (np.float64, np.float32):
+        rows = (jnp.asarray(x, jnp.int32) for x in (problem.a, problem.b))
+        time_of = best(
+            repeated(over_rows), jnp.asarray(v, dtype), *rows, jnp.asarray(curvature, dtype)
+        )
+        layout, line = 0.0, f"  {dtype.__name__}: rows {time_of / REPEATS:.0f} µs"
+        for width in WIDTHS:
+            start = time.perf_counter()
+            neighbours, weights, owner, diagonal = segments(problem, curvature, width)
+            layout = time.perf_counter() - start
+            time_of = best(
+                repeated(over_segments),
+                jnp.asarray(v, dtype),
+                jnp.asarray(neighbours, jnp.int32),
+                jnp.asarray(weights, dtype),
+                jnp.asarray(owner, jnp.int32),
+                jnp.asarray(diagonal, dtype),
+            )
+            line += f", segments of {width} {time_of / REPEATS:.0f} µs"
+        print(f"{line} (layout {1e6 * layout:.0f} µs)", flush=True)
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    show("A = 500, p = 0.2", erdos_renyi())
+    if TOURNESOL.exists():
+        show("the largest Tournesol problem", largest(tournesol()))
+    show("binary", binary(1000, 100_000, 1.0)())
+    show("binary", binary(10_000, 1_000_000, 1.0)())
+
+
+if __name__ == "__main__":
+    main()
