@@ -218,7 +218,7 @@ class Contest:
         return rows
 
     def cold(self) -> list[dict[str, Any]]:
-        """A process from start to end, twice: the second may find compiled programs on disk."""
+        """A process from start to end: later ones may find compiled programs on disk."""
         path, problem = self.problem(COLD)
         judge, rows = Judge(problem, "gradient"), []
         with tempfile.TemporaryDirectory() as cache:
@@ -345,7 +345,7 @@ def main() -> int:
     parser.add_argument("--watch", action="store_true", help="a few ratios, beside the last ones")
     parser.add_argument("--write", action="store_true", help="with --watch: write them down")
     parser.add_argument("--environments", type=pathlib.Path, default=HERE / ".environments")
-    parser.add_argument("--limit", type=float, default=200.0, help="seconds for one answer")
+    parser.add_argument("--limit", type=float, default=90.0, help="seconds for one answer")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     if arguments.watch:

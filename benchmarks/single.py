@@ -10,8 +10,6 @@ the shared data beside the repository and left out where there are none.
 """
 
 import argparse
-import csv
-import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,11 +17,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import peer_work
 
 import gbt_jax as gbt
 from gbt_jax import _fit, laws
-
-TOURNESOL = pathlib.Path(__file__).resolve().parents[2] / "shared/data/tournesol/comparisons.csv"
 
 
 def best_times(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
@@ -61,21 +58,12 @@ def erdos_renyi(num_items: int, chance: float, law: laws.AbstractRootLaw) -> gbt
 
 def tournesol() -> list[gbt.Comparisons]:
     """One problem per user and criterion."""
-    if not TOURNESOL.exists():
+    if not peer_work.TOURNESOL.exists():
         return []
-    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
-    with open(TOURNESOL, encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            groups.setdefault((row["public_username"], row["criteria"]), []).append(row)
-    problems = []
-    for rows in groups.values():
-        items: dict[str, int] = {}
-        a = [items.setdefault(row["video_a"], len(items)) for row in rows]
-        b = [items.setdefault(row["video_b"], len(items)) for row in rows]
-        value = [-float(row["score"]) / 10 for row in rows]
-        columns = np.array(a), np.array(b), np.array(value)
-        problems.append(gbt.Comparisons(*columns, num_items=len(items)))
-    return problems
+    return [
+        gbt.Comparisons(user.a, user.b, user.value, num_items=user.num_items)
+        for user in peer_work.tournesol().by_user()
+    ]
 
 
 gradient = jax.jit(jax.grad(gbt.negative_log_posterior, argnums=2))

@@ -26,7 +26,8 @@ import numpy as np
 import scipy.optimize
 import scipy.sparse
 import scipy.sparse.linalg
-from single import TOURNESOL, best_times, tournesol
+from peer_work import TOURNESOL
+from single import best_times, tournesol
 
 import gbt_jax as gbt
 from gbt_jax import laws

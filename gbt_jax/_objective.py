@@ -33,13 +33,22 @@ def negative_log_posterior(
     return _loss(model, comparisons, floating(scores))
 
 
-@jax.jit
-def _loss(model: Model, comparisons: Comparisons, scores: Array) -> Array:
+def losses(
+    model: Model,
+    comparisons: Comparisons,
+    scores: Array,
+    partition: AbstractPartition = ONE,
+) -> Array:
+    """L(θ) of each problem."""
     mean, precision = model.prior(comparisons.num_items, scores.dtype)
     t = _differences(comparisons, scores)
     value, weight = _columns(comparisons, scores.dtype)
-    data = jnp.sum(weight * (model.law.cgf(t) - value * t))
-    return 0.5 * jnp.sum(precision * jnp.square(scores - mean)) + data
+    prior = partition.total(precision * jnp.square(scores - mean))
+    rows = weight * (model.law.cgf(t) - value * t)
+    return 0.5 * prior + partition.at(comparisons.a).total(rows)
+
+
+_loss = jax.jit(losses)
 
 
 def gradient(model: Model, comparisons: Comparisons, scores: Array) -> Array:
@@ -112,21 +121,6 @@ def evaluate(
         curvature=curvature,
         diagonal=diagonal,
     )
-
-
-def losses(
-    model: Model,
-    comparisons: Comparisons,
-    scores: Array,
-    partition: AbstractPartition = ONE,
-) -> Array:
-    """L(θ) of each problem. The loss of a row counts half at either end."""
-    mean, precision = model.prior(comparisons.num_items, scores.dtype)
-    value, weight = _columns(comparisons, scores.dtype)
-    t = _differences(comparisons, scores)
-    first, second = _scatter(comparisons, weight * (model.law.cgf(t) - value * t))
-    prior = precision * jnp.square(scores - mean)
-    return 0.5 * partition.total(prior + (first + second))
 
 
 def hessian_product(
