@@ -1,5 +1,7 @@
 """Arrays at the door: one place that turns what a person passes into checked arrays."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +28,10 @@ def gather(entries: Array, index: Array) -> Array:
     range reads the nearest entry instead.
     """
     return entries.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
+# Options of `.at[index].add` for such an index; one that is out of range after all adds nothing.
+IN_RANGE: Any = {"mode": "drop", "wrap_negative_indices": False}
 
 
 def positive(name: str, value: ArrayLike) -> Array:

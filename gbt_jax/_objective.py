@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import ArrayLike, Float
 
-from ._arrays import floating, gather
+from ._arrays import IN_RANGE, floating, gather
 from ._comparisons import Comparisons
 from ._model import Model
 from ._partition import ONE, AbstractPartition
@@ -56,8 +56,42 @@ def gradient(model: Model, comparisons: Comparisons, scores: Array) -> Array:
     mean, precision = model.prior(comparisons.num_items, scores.dtype)
     value, weight = _columns(comparisons, scores.dtype)
     residual = weight * (model.law.mean(_differences(comparisons, scores)) - value)
-    first, second = _scatter(comparisons, residual)
-    return precision * (scores - mean) + (first - second)
+    return _add_differences(precision * (scores - mean), comparisons, residual)
+
+
+class RowSums(NamedTuple):
+    """What the rows of each item add up to, wherever the scores are; for `_rounding`."""
+
+    squares: Array  # Σ (w r)²
+    count: Array  # (Σ w)² / Σ w²: how many rows, were they of one weight
+
+
+def row_sums(comparisons: Comparisons, dtype) -> RowSums:
+    """Computed once for all points."""
+    value, weight = _columns(comparisons, dtype)
+    columns = [jnp.square(weight * value), weight, jnp.square(weight)]
+    squares, total, of_squares = (sum(_scatter(comparisons, column)) for column in columns)
+    return RowSums(squares, jnp.square(total) / jnp.where(of_squares > 0, of_squares, 1))
+
+
+def _rounding(sums: RowSums, scores: Array, curvature: Array, long_sums: Array) -> Array:
+    """The squared rounding errors, in units of ε², of each item's sum of slopes w (Φ'(t) − r).
+
+    A row is rounded to ε w (|Φ'| + |r|), and its t = θ_a − θ_b to ε (|θ_a| + |θ_b|), which w Φ''
+    multiplies. Errors of rows are independent, so their squares add up. Row by row they would cost
+    as much as the gradient; added up over the rows of an item, near the optimum,
+
+    - Φ' is about as large as r: 2 w |r|;
+    - others that matter have about its score: 2 |θ| w Φ'', and the squares of n such terms add up
+      to the square of their sum, the curvature, over n.
+
+    A sum S of n terms of one size and sign, added one by one, is off by ε S √(n/36) or so besides,
+    and n = S²/Q with Q the sum of their squares. Sums that change sign on the way have a small S.
+    """
+    squares = 4 * sums.squares
+    drift = jnp.square(long_sums) / (36 * jnp.where(squares > 0, squares, 1))
+    level = jnp.square(2 * scores * curvature) / jnp.maximum(sums.count, 1)
+    return squares + level + drift
 
 
 class Evaluation(NamedTuple):
@@ -81,40 +115,33 @@ class Evaluation(NamedTuple):
 def evaluate(
     model: Model,
     comparisons: Comparisons,
+    sums: RowSums,
     scores: Array,
     partition: AbstractPartition = ONE,
 ) -> Evaluation:
     """Gradient and curvature together."""
     mean, precision = model.prior(comparisons.num_items, scores.dtype)
     value, weight = _columns(comparisons, scores.dtype)
-    at_a, at_b = gather(scores, comparisons.a), gather(scores, comparisons.b)
-    t = at_a - at_b
-    expected, variance = model.law.mean(t), model.law.variance(t)
-    curvature = weight * variance
-    # Every term is rounded to a relative ε, and so is t = θ_a − θ_b, by ε times the scores.
-    moved = jnp.abs(at_a) + jnp.abs(at_b)
-    terms = weight * (jnp.abs(expected) + jnp.abs(value)) + curvature * moved
-    # Every pass and every kernel less is time saved, in running and in compiling.
-    columns = [weight * (expected - value), curvature, terms * terms]
-    first, second = _scatter(comparisons, jnp.stack(columns, axis=-1))
+    t = _differences(comparisons, scores)
+    slopes, curvature = weight * (model.law.mean(t) - value), weight * model.law.variance(t)
     pull = precision * (scores - mean)
-    slope = pull + (first[:, 0] - second[:, 0])
-    _, added, squares = jnp.moveaxis(first + second, -1, 0)
-    # A sum S of n terms of one size and sign, added one by one, is off by ε S √(n/36) or so, and
-    # n = S²/Q with Q the sum of their squares. Sums that change sign on the way have a small S.
-    long_sums = jnp.square(first[:, 0]) + jnp.square(second[:, 0])
-    drift = jnp.square(long_sums) / (36 * jnp.where(squares > 0, squares, 1))
+    # Column by column: an array of pairs would be filled entry by entry, without vector registers.
+    first, second = _scatter(comparisons, slopes)
+    gradient = pull + (first - second)
+    added = jnp.zeros_like(scores).at[comparisons.a].add(curvature, **IN_RANGE)
+    added = added.at[comparisons.b].add(curvature, **IN_RANGE)
     diagonal = precision + added
     inverse = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
+    rounding = _rounding(sums, scores, added, jnp.square(first) + jnp.square(second))
     per_item = [
-        slope * slope,
-        slope * slope * inverse,
-        (pull * pull + squares + drift) * inverse,
+        gradient * gradient,
+        gradient * gradient * inverse,
+        (pull * pull + rounding) * inverse,
     ]
     totals = jnp.moveaxis(partition.total(jnp.stack(per_item, axis=-1)), -1, 0)
     norm, size, noise = jnp.sqrt(totals)
     return Evaluation(
-        gradient=slope,
+        gradient=gradient,
         norm=norm,
         size=size,
         noise=jnp.finfo(scores.dtype).eps * noise,
@@ -129,8 +156,7 @@ def hessian_product(
     """∇²L · direction."""
     _, precision = model.prior(comparisons.num_items, direction.dtype)
     slopes = curvature * _differences(comparisons, direction)
-    first, second = _scatter(comparisons, slopes)
-    return precision * direction + (first - second)
+    return _add_differences(precision * direction, comparisons, slopes)
 
 
 @jax.jit
@@ -156,6 +182,12 @@ def hessian_matrix(comparisons: Comparisons, curvature: Array, diagonal: Array) 
 def _differences(comparisons: Comparisons, scores: Array) -> Array:
     """B θ."""
     return gather(scores, comparisons.a) - gather(scores, comparisons.b)
+
+
+def _add_differences(entries: Array, comparisons: Comparisons, rows: Array) -> Array:
+    """entries + Bᵀ rows."""
+    added = entries.at[comparisons.a].add(rows, **IN_RANGE)
+    return added.at[comparisons.b].subtract(rows, **IN_RANGE)
 
 
 def _scatter(comparisons: Comparisons, rows: Array) -> tuple[Array, Array]:

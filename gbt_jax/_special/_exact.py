@@ -54,3 +54,11 @@ def exp_minus(x: Array, error: Array) -> Array:
     """exp(−(x + error)) for an error at rounding level, to first order in it."""
     value = jnp.exp(-x)
     return value - value * error
+
+
+def squared_exponential(root: Array) -> Array:
+    """root² of root = exp(…), by a multiplication.
+
+    XLA would rewrite e^a·e^a as e^{2a}, another exponential; the maximum hides it.
+    """
+    return root * jnp.maximum(root, 0)

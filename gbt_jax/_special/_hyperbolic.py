@@ -6,6 +6,8 @@ tanh² + sech² = 1 is never used.
 """
 
 import functools
+import math
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,8 @@ import numpy as np
 from jax import Array
 from jax.custom_derivatives import SymbolicZero
 
-from ._exact import exp_minus, quotient_and_error
+from ._exact import exp_minus, quotient_and_error, squared_exponential
+from ._series import NUM_TERMS, bernoulli, economised, horner
 
 
 def magnitude(t: Array) -> Array:
@@ -50,7 +53,7 @@ def _decay(t: Array, divisor: int) -> tuple[Array, Array]:
 def log_cosh_ratio(t: Array, divisor: int) -> Array:
     """log cosh(t/n) for an integer n, as accurate as if t/n were not rounded."""
     x, root = _decay(t, divisor)
-    q, one_minus_q = root * root, -jnp.expm1(-2 * x)
+    q, one_minus_q = squared_exponential(root), -jnp.expm1(-2 * x)
     # Below 1: cosh² = 1 + sinh² and sinh² x = (1−q)²/(4q), all terms positive.
     # Above:   cosh x = e^x (1 + q)/2.
     near = x < 1
@@ -58,17 +61,32 @@ def log_cosh_ratio(t: Array, divisor: int) -> Array:
     return jnp.where(near, 0.5 * log_term, x + (log_term - np.log(2.0).astype(x.dtype)))
 
 
+@functools.cache
+def _tanh_coefficients(eps: float) -> list[float]:
+    """Of tanh(x)/x = Σ_k 4^{k+1} (4^{k+1} − 1) B_{2k+2} / (2k+2)! x^{2k}, for |x| < ½."""
+    numbers = bernoulli(2 * NUM_TERMS + 1)
+
+    def term(place: int) -> Fraction:
+        k = place + 1
+        return Fraction(4**k * (4**k - 1), math.factorial(2 * k)) * numbers[2 * k]
+
+    return economised(term, Fraction(1, 4), eps)
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _tanh_ratio(t: Array, divisor: int) -> Array:
     x, root = _decay(t, divisor)
-    return _odd(t, -jnp.expm1(-2 * x) / (1 + root * root))
+    q, near = squared_exponential(root), x < 0.5
+    u = jnp.where(near, x, 0)
+    series = u * horner(_tanh_coefficients(float(jnp.finfo(x.dtype).eps)), u * u)
+    return _odd(t, jnp.where(near, series, (1 - q) / (1 + q)))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _sech2_ratio(t: Array, divisor: int) -> Array:
     # (2/(e^x + e^{−x}))²: the square underflows only where sech² itself does.
     _, root = _decay(t, divisor)
-    sech = 2 * root / (1 + root * root)
+    sech = 2 * root / (1 + squared_exponential(root))
     return sech * sech
 
 

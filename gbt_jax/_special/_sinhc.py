@@ -3,7 +3,7 @@
 Every derivative has two forms:
 
 * |x| < 1: the power series ℓ(x) = Σ_k c_k x^{2k}, c_k = 2^{2k} B_{2k} / (2k (2k)!), which converges
-  for |x| < π, so each term is at most 1/π² of the one before;
+  for |x| < π, economised to about a dozen terms;
 * x ≥ 1: with q = e^{−2x} and m = q/(1−q),
       ℓ(x)   = x + log((1−q)/(2x))
       ℓ'(x)  = 1 − 1/x + P_1(m)
@@ -22,36 +22,29 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ._exact import exp_minus, quotient_and_error
+from ._exact import exp_minus, quotient_and_error, squared_exponential
+from ._series import NUM_TERMS, bernoulli, economised, horner
 
 _SWITCH = 1.0
-_SERIES_RATIO = 1 / math.pi**2
-
-
-def _bernoulli(count: int) -> list[Fraction]:
-    """B_0 … B_{count−1}, exactly."""
-    numbers: list[Fraction] = []
-    for m in range(count):
-        total = sum((math.comb(m + 1, j) * numbers[j] for j in range(m)), Fraction(0))
-        numbers.append(Fraction(int(m == 0)) if m == 0 else -total / (m + 1))
-    return numbers
 
 
 @functools.cache
-def _series_coefficients(order: int, num_terms: int, num_levels: int | None) -> list[float]:
+def _near_coefficients(order: int, num_levels: int | None, eps: float) -> list[float]:
     """Coefficients, by steps of x² from the lowest power, of the order-th derivative in x of ℓ(x).
 
-    With `num_levels`, those of ℓ(Kx/(K−1)) − ℓ(x/(K−1)).
+    With `num_levels`, those of ℓ(Kx/(K−1)) − ℓ(x/(K−1)), for Kx/(K−1) < 1.
     """
-    bernoulli = _bernoulli(2 * num_terms + order + 3)
-    first = _first_term(order)
-    coefficients = []
-    for k in range(first, first + num_terms):
-        c_k = Fraction(4**k, 2 * k * math.factorial(2 * k)) * bernoulli[2 * k]
+    first, numbers = _first_term(order), bernoulli(2 * (NUM_TERMS + _first_term(order)))
+
+    def term(place: int) -> Fraction:
+        k = first + place
+        c_k = Fraction(4**k, 2 * k * math.factorial(2 * k)) * numbers[2 * k]
         if num_levels is not None:
             c_k *= Fraction(num_levels ** (2 * k) - 1, (num_levels - 1) ** (2 * k))
-        coefficients.append(float(c_k * math.perm(2 * k, order)))
-    return coefficients
+        return c_k * math.perm(2 * k, order)
+
+    end = Fraction(1) if num_levels is None else Fraction(num_levels - 1, num_levels)
+    return economised(term, end**2, eps)
 
 
 def _first_term(order: int) -> int:
@@ -71,18 +64,10 @@ def _tail_polynomial(order: int) -> list[float]:
     return [float(c) for c in coefficients]
 
 
-def _horner(coefficients: list[float], x: Array) -> Array:
-    value = jnp.full_like(x, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        value = value * x + coefficient
-    return value
-
-
 def _near(order: int, x: Array, num_levels: int | None = None) -> Array:
     """ℓ⁽ⁿ⁾ on [0, 1) by its power series; with `num_levels`, the series of the difference."""
-    digits = math.log(float(jnp.finfo(x.dtype).eps)) / math.log(_SERIES_RATIO)
-    coefficients = _series_coefficients(order, math.ceil(digits) + 2 + order, num_levels)
-    return _horner(coefficients, x * x) * x ** (2 * _first_term(order) - order)
+    coefficients = _near_coefficients(order, num_levels, float(jnp.finfo(x.dtype).eps))
+    return horner(coefficients, x * x) * x ** (2 * _first_term(order) - order)
 
 
 def _tail(order: int, root: Array, scale: float = 1.0) -> Array:
@@ -91,17 +76,18 @@ def _tail(order: int, root: Array, scale: float = 1.0) -> Array:
     q is never formed alone: it would underflow before the result does.
     """
     _, lowest, *higher = _tail_polynomial(order)
-    one_minus_q = 1 - root * root
-    polynomial = _horner([lowest, *higher], (root * root) / one_minus_q)
-    return (scale * polynomial * root) * root / one_minus_q
+    q = squared_exponential(root)
+    polynomial = horner([lowest, *higher], q / (1 - q))
+    return (scale * polynomial * root) * root / (1 - q)
 
 
 def _far(order: int, x: Array) -> Array:
-    """ℓ⁽ⁿ⁾ on [1, ∞), n ≥ 1."""
+    """ℓ⁽ⁿ⁾ on [1, ∞), n ≥ 1. Here q may underflow, since what it is added to does not."""
+    q = jnp.exp(-2 * x)
+    tail = horner(_tail_polynomial(order), q / (1 - q))
     if order == 1:
-        return 1 - 1 / x + _tail(1, jnp.exp(-x))
-    power = (-1) ** order * math.factorial(order - 1) * (1 / x) ** order
-    return power + _tail(order, jnp.exp(-x))
+        return 1 - 1 / x + tail
+    return (-1) ** order * math.factorial(order - 1) * (1 / x) ** order + tail
 
 
 def _derivative(order: int, x: Array) -> Array:
@@ -124,8 +110,8 @@ def log_sinhc(t: Array, order: int = 0) -> Array:
         return _with_parity(order, t, _derivative(order, x))
     near = x < _SWITCH
     far = jnp.where(near, _SWITCH, x)
-    root = jnp.exp(-far)  # as in the other orders, which are often computed beside this one
-    far_value = far + jnp.log((1 - root * root) / (2 * far))
+    q = jnp.exp(-2 * far)  # as in the other orders, which are often computed beside this one
+    far_value = far + jnp.log((1 - q) / (2 * far))
     return jnp.where(near, _near(0, jnp.where(near, x, 0)), far_value)
 
 
@@ -155,8 +141,8 @@ def log_sinhc_ratio(t: Array, num_levels: int, order: int = 0) -> Array:
     near_x = _near(order, jnp.where(close, x, 0))
     if order == 0:
         # One logarithm serves both of the other branches.
-        denominator = jnp.where(close, 2 * y_far, num_levels * (1 - root_x * root_x))
-        logarithm = jnp.log((1 - root_y * root_y) / denominator)
+        denominator = jnp.where(close, 2 * y_far, num_levels * (1 - squared_exponential(root_x)))
+        logarithm = jnp.log((1 - squared_exponential(root_y)) / denominator)
         value = jnp.where(close, y - near_x, u) + logarithm
         return jnp.where(small, series, value)
     scale_y, scale_x = (num_levels / (num_levels - 1)) ** order, 1 / (num_levels - 1) ** order
