@@ -18,6 +18,7 @@ from ._objective import (
     evaluate,
     gradient,
     hessian_product,
+    interleaved,
     losses,
     negative_log_posterior,
     row_sums,
@@ -56,6 +57,8 @@ def solve(
     """
     weight = jnp.where(is_outside(model.law, comparisons), jnp.nan, comparisons.weight)
     comparisons = eqx.tree_at(lambda rows: rows.weight, comparisons, weight)
+    if partition is ONE:  # elsewhere rows are in the order of their problems
+        comparisons = interleaved(comparisons)
     mean, precision = model.prior(comparisons.num_items, comparisons.value.dtype)
     start = jnp.where(precision > 0, mean, 0)
     if initial is not None:
