@@ -1,7 +1,6 @@
 """Scores from paired comparisons with generalized Bradley-Terry models, in JAX."""
 
 import importlib as _importlib
-import importlib.metadata as _metadata
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
@@ -13,7 +12,7 @@ if _TYPE_CHECKING:
     from . import simulate as simulate
     from ._api import *  # noqa: F403
 
-__version__ = _metadata.version("gbt-jax")
+    __version__: str
 
 # Rooms that are themselves offered: imported when they are named.
 _ROOMS = ("datasets", "frames", "laws", "plots", "report", "simulate")
@@ -23,6 +22,8 @@ def __getattr__(name: str):
     """The name's value. JAX is imported here, not before: `gbt --help` has no use for it."""
     if name in _ROOMS:
         return _importlib.import_module(f".{name}", __name__)
+    if name == "__version__":
+        return _importlib.import_module("importlib.metadata").version("gbt-jax")
     names = {} if name.startswith("_") else vars(_importlib.import_module("._api", __name__))
     if name not in names:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,9 +15,19 @@ def is_concrete(*values: object) -> bool:
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
+def as_array(value: ArrayLike, dtype: Any = None) -> Array:
+    """`jnp.asarray`, which for arrays of NumPy would compile a program for each of their shapes.
+
+    They are copied: whoever made them may change them later.
+    """
+    if isinstance(value, np.ndarray):
+        return jax.device_put(np.array(value, dtype))
+    return jnp.asarray(value, dtype)
+
+
 def floating(value: ArrayLike) -> Array:
     """`value` as an array of floats: a float32 or float64 array keeps its dtype."""
-    array = jnp.asarray(value)
+    array = as_array(value)
     return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
 
 

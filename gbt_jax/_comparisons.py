@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike, Float, Int
 
-from ._arrays import floating, is_concrete, whole_number
+from ._arrays import as_array, floating, is_concrete, whole_number
 
 
 @final
@@ -49,7 +49,7 @@ class Comparisons(eqx.Module):
         self.value = floating(value)
         self.weight = jnp.ones_like(self.value) if weight is None else floating(weight)
         self.weight = self.weight.astype(self.value.dtype)
-        self.a, self.b = jnp.asarray(a, jnp.int32), jnp.asarray(b, jnp.int32)
+        self.a, self.b = as_array(a, np.int32), as_array(b, np.int32)
 
     def __len__(self) -> int:
         return self.value.shape[-1]

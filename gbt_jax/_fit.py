@@ -17,7 +17,7 @@ from ._comparisons import Comparisons
 from ._compilation import quick_options
 from ._model import Model
 from ._newton import Solution
-from ._optimum import error_bound, implicit_scores, refuse_outside, solve
+from ._optimum import error_bound, implicit_scores, refuse_outside, refused, solve
 from ._partition import ONE
 from ._solvers import AbstractSolver, NewtonCG, NewtonCholesky
 
@@ -197,7 +197,8 @@ def program(model: Model, comparisons: Comparisons):
 
 
 def _fit(model, comparisons, initial, tolerances, *, solver, max_steps) -> Fit:
-    outcome = solve(model, comparisons, initial, tolerances, solver=solver, max_steps=max_steps)
+    rows = refused(model.law, comparisons)
+    outcome = solve(model, rows, initial, tolerances, solver=solver, max_steps=max_steps)
     return Fit(
         scores=outcome.x,
         error_bound=error_bound(model, comparisons, outcome.norm),

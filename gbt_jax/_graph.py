@@ -3,11 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
-import scipy.sparse.csgraph
 from jax import Array, lax
 from jaxtyping import ArrayLike
-from scipy.sparse.csgraph import connected_components
 
 from ._arrays import is_concrete
 from ._comparisons import Comparisons
@@ -39,11 +36,21 @@ def component_labels(comparisons: Comparisons) -> Array:
 
 
 def component_numbers(a: np.ndarray, b: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
-    """The number of each item's component, from 0, on the host."""
-    joined = weight > 0
-    ends = a[joined], b[joined]
-    graph = scipy.sparse.coo_array((np.ones(ends[0].size, bool), ends), shape=(size, size))
-    return connected_components(graph, directed=False)[1]
+    """The number of each item's component, from 0, in the order of their first items, on the host.
+
+    As `component_labels`, but rows leave as soon as their ends are known to be connected.
+    """
+    label, is_open = np.arange(size), weight > 0
+    while is_open.any():
+        a, b = a[is_open], b[is_open]
+        ends = label[a], label[b]
+        lower = np.minimum(*ends)
+        for end in ends:
+            np.minimum.at(label, end, lower)
+        while (label[label] != label).any():
+            label = label[label]
+        is_open = label[a] != label[b]
+    return np.unique(label, return_inverse=True)[1]
 
 
 def bridges(comparisons: Comparisons) -> np.ndarray:
@@ -53,12 +60,15 @@ def bridges(comparisons: Comparisons) -> np.ndarray:
     ends in the forest: marks add up bit by bit to 0 exactly on rows of the forest that no other
     row goes around (a false 0 has a chance of 2⁻⁶⁴ a row).
     """
+    # Imported where it is used, as below: it takes as long as half of JAX.
+    import scipy.sparse.csgraph
+
     a, b = np.asarray(comparisons.a), np.asarray(comparisons.b)
     rows = np.flatnonzero(np.asarray(comparisons.weight) > 0)
     size = comparisons.num_items
     number = scipy.sparse.coo_matrix((rows + 1.0, (a[rows], b[rows])), (size, size)).tocsr()
     forest = scipy.sparse.csgraph.minimum_spanning_tree(number)
-    num_components, label = connected_components(forest, directed=False)
+    num_components, label = scipy.sparse.csgraph.connected_components(forest, directed=False)
     in_forest = np.zeros(a.size, bool)
     # Parallel rows have been added up in `number`: the first row of a pair stands for them.
     pair = np.minimum(a, b).astype(np.int64) * size + np.maximum(a, b)
@@ -182,6 +192,9 @@ def unbounded_items(model: Model, comparisons: Comparisons) -> np.ndarray:
     for the Bradley-Terry model). What is returned are the items of those components that no arrow
     leaves: the ones at the top.
     """
+    import scipy.sparse
+    from scipy.sparse.csgraph import connected_components
+
     n = comparisons.num_items
     values, weights = np.asarray(comparisons.value), np.asarray(comparisons.weight)
     top = float(_edge(model, comparisons))

@@ -3,8 +3,10 @@
 Nothing here knows about comparisons: a `Problem` is a handful of functions. The direction solves
 ∇²L d = −∇L, either inexactly by preconditioned conjugate gradients, to a precision that grows as
 the gradient shrinks (so that convergence stays superlinear), or by a Cholesky factorisation. The
-step is halved until the gradient shrinks or the loss falls. Most steps are told by gradients
-alone: losses are costly, and near the optimum their differences drown in rounding errors.
+step is halved until the gradient shrinks, or until it ends before the lowest point of L along it:
+L is convex, so that it falls all the way there, and half the way gains at least half of what the
+best length would. Gradients tell all that; losses are costly, take as long to compile, and near the
+optimum their differences drown in rounding errors.
 
 Iterations end where rounding ends them: when the gradient is at the level of its own rounding
 errors, or when it has stopped shrinking close to it.
@@ -24,8 +26,7 @@ from jax import Array, lax
 
 from ._partition import ONE, AbstractPartition
 
-_SUFFICIENT_DECREASE = 1e-4
-_FLATTER = 0.7  # of the smallest gradient so far: no need to look at the loss
+_FLATTER = 0.7  # of the smallest gradient so far: good, wherever along the step
 _MAX_HALVINGS = 200
 _NOISE_FACTOR = 2.0  # gradients below this many rounding levels are zero as far as one can tell
 _STALL_FACTOR = 1e3  # beyond this many, a gradient that stops shrinking is a failure
@@ -260,11 +261,11 @@ def _advance(
     stalled = jnp.where(near_rounding & (point.size >= 0.5 * old.smallest), counts.stalled + 1, 0)
     settled = _is_settled(state.step, tried, partition)
     # The gradient is smaller than any so far (which ends at an optimum if it goes on) or cannot be
-    # told from rounding errors, or else the loss has fallen in proportion to its slope.
+    # told from rounding errors, or else the loss still falls along the step.
     is_flatter = point.size < _FLATTER * old.smallest
-    is_open = _goes_on(counts, max_steps)
-    in_doubt = is_open & ~(is_flatter | (near_rounding & settled))
-    accepted = is_open & (~in_doubt | _has_fallen(problem, state, tried, in_doubt))
+    still_falls = partition.inner(point.gradient, state.step) <= 0
+    is_good = is_flatter | (near_rounding & settled) | (still_falls & jnp.isfinite(point.size))
+    accepted = _goes_on(counts, max_steps) & is_good
     at_rounding = point.size <= _NOISE_FACTOR * point.noise
     ended = at_rounding | is_close(tried, point.norm) | (stalled >= _STALL_STEPS)
     done = ended & settled & jnp.isfinite(point.norm)
@@ -294,18 +295,6 @@ def _advance(
         numbers=jnp.where(accepted, jnp.stack(numbers), halved),
         counts=jnp.where(accepted, jnp.stack(following), waiting),
     )
-
-
-def _has_fallen(problem: Problem, state: _State, tried: Array, in_doubt: Array) -> Array:
-    """Whether the loss has, in proportion to its slope; it is computed if any problem needs it."""
-    numbers = _Numbers(*state.numbers)
-
-    def compare() -> Array:
-        before, here = lax.map(problem.loss, jnp.stack([state.x, tried]))
-        target = before + _SUFFICIENT_DECREASE * numbers.length * numbers.slope
-        return (here <= target) & jnp.isfinite(here)
-
-    return lax.cond(jnp.any(in_doubt), compare, lambda: jnp.zeros_like(in_doubt))
 
 
 def _forcing(point: Any) -> Array:

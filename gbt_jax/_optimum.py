@@ -52,11 +52,8 @@ def solve(
 ) -> Solution:
     """The solver's outcome from the better of the prior mean and the initial scores.
 
-    `tolerances` are (rtol, atol) of the error bound; None asks for rounding level. Values that the
-    law cannot produce have no loss: the outcome is not finite.
+    `tolerances` are (rtol, atol) of the error bound; None asks for rounding level.
     """
-    weight = jnp.where(is_outside(model.law, comparisons), jnp.nan, comparisons.weight)
-    comparisons = eqx.tree_at(lambda rows: rows.weight, comparisons, weight)
     if partition is ONE:  # elsewhere rows are in the order of their problems
         comparisons = interleaved(comparisons)
     mean, precision = model.prior(comparisons.num_items, comparisons.value.dtype)
@@ -74,6 +71,12 @@ def solve(
     return solver.minimise(
         problem(model, comparisons, partition), start, is_close=is_close, max_steps=max_steps
     )
+
+
+def refused(law: AbstractRootLaw, comparisons: Comparisons) -> Comparisons:
+    """Values that the law cannot produce have no loss: their weight, and what is found, is NaN."""
+    weight = jnp.where(is_outside(law, comparisons), jnp.nan, comparisons.weight)
+    return eqx.tree_at(lambda rows: rows.weight, comparisons, weight)
 
 
 def is_outside(law: AbstractRootLaw, comparisons: Comparisons) -> Array:
@@ -133,7 +136,7 @@ def implicit_scores(
         model, comparisons, initial, partition = parameters
         outcome = solve(
             model,
-            comparisons,
+            refused(model.law, comparisons),
             initial,
             None,
             solver=solver,

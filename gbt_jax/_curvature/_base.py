@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike, Float
 
-from .._arrays import as_indices
+from .._arrays import as_array, as_indices
 from ._levels import Levels
 
 
@@ -88,4 +88,4 @@ class AbstractCurvature(eqx.Module):
     def _pairs(self, a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
         ends = (as_indices(name, x, self.num_items) for name, x in (("a", a), ("b", b)))
         first, second = np.broadcast_arrays(*ends)
-        return jnp.asarray(first), jnp.asarray(second)
+        return as_array(first), as_array(second)

@@ -9,11 +9,10 @@ import functools
 from typing import final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from .._arrays import ranges
+from .._arrays import as_array, ranges
 from .._compilation import quick_options
 from .._fit import RESULTS
 from .._random import generator_of
@@ -49,7 +48,7 @@ class BlockCurvature(AbstractCurvature):
             columns = np.zeros((*blocks.shape[:2], given.shape[1]), given.dtype)
             columns[at] = given[items]
             solved[items] = (blocks @ columns)[at]
-        return jnp.asarray(solved)
+        return as_array(solved)
 
     def reduced_draws(self, num: int, *, key: Array) -> Array:
         """As in `_dense.py`, for each user."""
@@ -68,7 +67,7 @@ class BlockCurvature(AbstractCurvature):
             factor = _factors(filled)
             normal = generator.standard_normal((count, size, num), share.dtype)
             drawn[items] = (factor @ normal)[at]
-        return levels.removed(jnp.asarray(drawn))
+        return levels.removed(as_array(drawn))
 
     def reduced_entries(self, a: Array, b: Array) -> Array:
         """Looked up; zero between users."""
@@ -80,7 +79,7 @@ class BlockCurvature(AbstractCurvature):
             here = np.flatnonzero(together & (stack == which))
             x, y = first[here], second[here]
             found[here] = blocks[self.number[x], self.place[x], self.place[y]]
-        return jnp.asarray(found)
+        return as_array(found)
 
 
 def block_curvature(fits: UserFits) -> BlockCurvature:
@@ -128,7 +127,7 @@ def block_curvature(fits: UserFits) -> BlockCurvature:
         number=number[owner],
         place=place,
         log_determinants=log_determinants.astype(scores.dtype),
-        edges=Edges(jnp.asarray(a), jnp.asarray(b), jnp.asarray(row_curvature)),
+        edges=Edges(as_array(a), as_array(b), as_array(row_curvature)),
         levels=levels,
     )
 

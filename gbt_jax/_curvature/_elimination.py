@@ -15,9 +15,8 @@ for they were joined. Draws go the same way back: θ_i = α θ_S + z/√d.
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse
 
+# SciPy's matrices take as long to import as half of JAX: functions import them where they begin.
 Sparse = Any  # a symmetric csr_array of SciPy
 _MOST_NEIGHBOURS = 16  # of an item that is eliminated
 _LEAST_SHARE = 0.01  # of the items left, below which another round does not pay
@@ -44,6 +43,8 @@ def eliminate(
     a: np.ndarray, b: np.ndarray, curvature: np.ndarray, precision: np.ndarray
 ) -> Elimination:
     """Eliminate items until all that are left have many neighbours."""
+    import scipy.sparse
+
     size = precision.size
     ends = np.concatenate([a, b]), np.concatenate([b, a])
     joined = scipy.sparse.coo_array((np.tile(curvature, 2), ends), (size, size)).tocsr()
@@ -75,6 +76,8 @@ def inverse_diagonal(of: Elimination) -> np.ndarray:
 
 def normal_draws(of: Elimination, num: int, generator: np.random.Generator) -> np.ndarray:
     """Draws of the normal law with mean 0 and covariance M⁻¹, one per column."""
+    import scipy.linalg
+
     size = of.items.size + sum(one.items.size for one in of.rounds)
     drawn = generator.standard_normal((size, num))
     if of.items.size:
@@ -150,6 +153,8 @@ def _dense_diagonal(matrix: np.ndarray) -> np.ndarray:
 
 def _lapack(name: str, matrix: np.ndarray) -> np.ndarray:
     """A routine for lower triangles, from LAPACK itself: NumPy has no name for all of them."""
+    import scipy.linalg
+
     if not matrix.size:  # all items were eliminated
         return matrix
     (routine,) = scipy.linalg.get_lapack_funcs((name,), (matrix,))

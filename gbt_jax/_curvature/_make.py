@@ -1,11 +1,11 @@
 """`curvature`: the factorised Hessian of a fit or of many, dense or not by its size."""
 
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from .. import _graph
+from .._arrays import as_array
 from .._fit import RESULTS, Fit
 from .._objective import row_derivatives
 from .._random import generator_of
@@ -52,7 +52,7 @@ def variances(
     elimination = _elimination(fit)
     if elimination is None:
         return curvature(fit).diagonal()
-    return jnp.asarray(inverse_diagonal(elimination), fit.scores.dtype)
+    return as_array(inverse_diagonal(elimination), fit.scores.dtype)
 
 
 def held_draws(fit: Fit, num: int, key: PRNGKeyArray) -> np.ndarray | None:

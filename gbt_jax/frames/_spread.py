@@ -54,7 +54,7 @@ def _of_small(fits: UserFits, level: float, num_draws: int, key) -> list[np.ndar
     for part in in_parts(fits):
         made = curvature(part)
         ranks = rank_intervals(part, level=level, key=key, num=num_draws, using=made)
-        parts.append(np.stack([np.asarray(std(part, using=made)), *ranks]))
+        parts.append(np.stack([np.sqrt(made.diagonal()), *ranks]))
     return list(np.concatenate(parts, axis=1))
 
 

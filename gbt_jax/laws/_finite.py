@@ -25,11 +25,6 @@ class AbstractFiniteLaw(AbstractRootLaw):
         """Ascending values of the support and the logarithms of their root probabilities."""
 
     @property
-    def max_value(self) -> Array | float:
-        """The largest value."""
-        return self.atoms()[0][-1]
-
-    @property
     def is_discrete(self) -> bool:
         """True."""
         return True
@@ -78,6 +73,11 @@ class Binary(AbstractFiniteLaw):
     Scores are half the usual Bradley-Terry logits; `BradleyTerry` gives those themselves.
     """
 
+    @property
+    def max_value(self) -> Array | float:
+        """1."""
+        return 1.0
+
     def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
         """log cosh t."""
         return log_cosh(floating(t))
@@ -99,6 +99,11 @@ class BradleyTerry(AbstractFiniteLaw):
 
     Scores are the usual Bradley-Terry logits.
     """
+
+    @property
+    def max_value(self) -> Array | float:
+        """½."""
+        return 0.5
 
     def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
         """log cosh(t/2)."""
@@ -127,6 +132,11 @@ class KNary(AbstractFiniteLaw):
 
     def __init__(self, num_levels: int):
         self.num_levels = whole_number("num_levels", num_levels, at_least=2)
+
+    @property
+    def max_value(self) -> Array | float:
+        """1."""
+        return 1.0
 
     def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
         """ℓ(K x) − ℓ(x)."""
@@ -163,6 +173,11 @@ class Davidson(AbstractFiniteLaw):
         self.tie_mass = non_negative("tie_mass", tie_mass)
         _require_scalar("tie_mass", self.tie_mass)
 
+    @property
+    def max_value(self) -> Array | float:
+        """1."""
+        return 1.0
+
     def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
         """log((ν + 2 cosh t)/(ν + 2))."""
         t = floating(t)
@@ -192,6 +207,11 @@ class Binomial(AbstractFiniteLaw):
 
     def __init__(self, num_rounds: int):
         self.num_rounds = whole_number("num_rounds", num_rounds, at_least=1)
+
+    @property
+    def max_value(self) -> Array | float:
+        """1."""
+        return 1.0
 
     def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
         """n log cosh(t/n)."""
@@ -234,6 +254,11 @@ class Finite(AbstractFiniteLaw):
             values, probabilities = values[order], probabilities[order]
         self.values = values
         self.probabilities = probabilities / jnp.sum(probabilities)
+
+    @property
+    def max_value(self) -> Array | float:
+        """The largest value."""
+        return self.values[-1]
 
     def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
         """log Σ p_i e^{r_i t}."""

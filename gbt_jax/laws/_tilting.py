@@ -96,6 +96,7 @@ class _Masses(NamedTuple):
         return jnp.sum(terms, axis=-1) / self.total
 
 
+@jax.jit  # traced once for all orders
 def _masses(u: Array, measure: SymmetricMeasure) -> _Masses:
     gap = jnp.broadcast_to(measure.gap, (*u.shape[:-1], measure.gap.size))
     exponent, error = product_and_error(u, gap)
