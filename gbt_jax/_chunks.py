@@ -133,18 +133,25 @@ def pack(
     num_items = item_offsets[users + 1] - item_offsets[users]
     num_rows = row_offsets[users + 1] - row_offsets[users]
     rows = ranges(row_offsets[users], num_rows)
-    tiles = _tiles(num_items)
-    starts = TILE * (np.cumsum(tiles) - tiles)
-    shift = np.repeat(starts, num_rows)
+    tiles, num_tiles = _tiles(num_items), shape.items // TILE
+    starts, used = np.cumsum(tiles) - tiles, int(tiles.sum())
+
+    def places(within: np.ndarray, start: np.ndarray) -> np.ndarray:
+        """Of an item within its user, whose tiles start there; see `Tiles`."""
+        return within % TILE * num_tiles + start + within // TILE
+
     # Padding rows compare padding items with themselves, so that the owners of rows ascend too;
     # all of them in turn, since sums into one and the same place would wait for each other.
-    spare = np.arange(TILE * tiles.sum(), shape.items, dtype=np.int32)
-    ends = np.resize(spare, (2, shape.rows))
+    spare = (num_tiles * np.arange(TILE)[:, None] + np.arange(used, num_tiles)).ravel()
+    ends = np.resize(spare.astype(np.int32), (2, shape.rows))
     ends[1] = ends[0]
-    ends[0, : rows.size], ends[1, : rows.size] = a[rows] + shift, b[rows] + shift
-    owner = np.full(shape.items // TILE, shape.num_problems - 1, np.int32)
-    owner[: tiles.sum()] = np.repeat(np.arange(users.size), tiles)
-    slots, items = ranges(item_offsets[users], num_items), ranges(starts, num_items)
+    row_starts = np.repeat(starts, num_rows)
+    ends[0, : rows.size], ends[1, : rows.size] = (places(x[rows], row_starts) for x in (a, b))
+    owner = np.full(num_tiles, shape.num_problems - 1, np.int32)
+    owner[:used] = np.repeat(np.arange(users.size), tiles)
+    within = ranges(np.zeros_like(num_items), num_items)
+    items = places(within, np.repeat(starts, num_items))
+    slots = ranges(item_offsets[users], num_items)
     return Chunk(shape, users, slots, items, rows, owner, *ends)
 
 

@@ -312,6 +312,5 @@ def _forcing(point: Any) -> Array:
 
 def _is_settled(step: Array, x: Array, partition: AbstractPartition) -> Array:
     """Whether a step is small: without an optimum gradients vanish too, but steps do not."""
-    largest = partition.largest(jnp.abs(jnp.stack([step, x], axis=-1)))
-    moved, reach = jnp.moveaxis(largest, -1, 0)
+    moved, reach = (partition.largest(jnp.abs(entries)) for entries in (step, x))
     return moved <= _SETTLED * (1 + reach)

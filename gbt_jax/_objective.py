@@ -20,7 +20,6 @@ from ._comparisons import Comparisons
 from ._model import Model
 from ._partition import ONE, AbstractPartition
 
-
 _LANES, _LANE_ROWS = 8, 512
 _RUNS = 0.25  # of all rows that repeat an item of the row before: then order matters
 
@@ -93,14 +92,14 @@ class RowSums(NamedTuple):
     """What the rows of each item add up to, wherever the scores are; for `_rounding`."""
 
     squares: Array  # Σ (w r)²
-    count: Array  # (Σ w)² / Σ w²: how many rows, were they of one weight
+    num_alike: Array  # (Σ w)² / Σ w²: how many rows, were they of one weight
 
 
 def row_sums(comparisons: Comparisons, dtype) -> RowSums:
     """Computed once for all points."""
     value, weight = _columns(comparisons, dtype)
     columns = [jnp.square(weight * value), weight, jnp.square(weight)]
-    squares, total, of_squares = (sum(_scatter(comparisons, column)) for column in columns)
+    squares, total, of_squares = (jnp.add(*_scatter(comparisons, column)) for column in columns)
     return RowSums(squares, jnp.square(total) / jnp.where(of_squares > 0, of_squares, 1))
 
 
@@ -120,7 +119,7 @@ def _rounding(sums: RowSums, scores: Array, curvature: Array, long_sums: Array) 
     """
     squares = 4 * sums.squares
     drift = jnp.square(long_sums) / (36 * jnp.where(squares > 0, squares, 1))
-    level = jnp.square(2 * scores * curvature) / jnp.maximum(sums.count, 1)
+    level = jnp.square(2 * scores * curvature) / jnp.maximum(sums.num_alike, 1)
     return squares + level + drift
 
 
@@ -163,13 +162,14 @@ def evaluate(
     diagonal = precision + added
     inverse = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
     rounding = _rounding(sums, scores, added, jnp.square(first) + jnp.square(second))
-    per_item = [
-        gradient * gradient,
-        gradient * gradient * inverse,
-        (pull * pull + rounding) * inverse,
-    ]
-    totals = jnp.moveaxis(partition.total(jnp.stack(per_item, axis=-1)), -1, 0)
-    norm, size, noise = jnp.sqrt(totals)
+    norm, size, noise = (
+        jnp.sqrt(partition.inner(x, y))
+        for x, y in (
+            (gradient, gradient),
+            (gradient, gradient * inverse),
+            (pull * pull + rounding, inverse),
+        )
+    )
     return Evaluation(
         gradient=gradient,
         norm=norm,

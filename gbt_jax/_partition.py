@@ -6,6 +6,7 @@ problem an entry belongs to.
 """
 
 import abc
+from collections.abc import Callable
 from typing import final
 
 import equinox as eqx
@@ -81,7 +82,7 @@ class One(AbstractPartition):
 
 
 ONE = One()
-TILE = 8  # entries: a vector register or two
+TILE = 8  # entries: small users are filled up to a multiple
 
 
 @final
@@ -122,8 +123,9 @@ class Segments(AbstractPartition):
 class Tiles(AbstractPartition):
     """Entries in tiles of `TILE`, each of which belongs to problem `index[tile]`, ascending.
 
-    A problem fills up its last tile with entries that nothing refers to. Sums and gathers then run
-    over tiles: whatever is done inside of them is plain vector arithmetic.
+    A problem fills up its last tile with entries that nothing refers to. Entry i is in tile i mod
+    (number of tiles): what is done inside of tiles is then arithmetic of whole vectors, and sums
+    and gathers run over tiles alone.
     """
 
     index: Int[Array, " tiles"]
@@ -136,32 +138,36 @@ class Tiles(AbstractPartition):
 
     def total(self, entries: Array) -> Array:
         """Sums of tiles, then of segments of them."""
-        # By halves, so that the order of the sum does not depend on how it is compiled.
-        sums = self._tiled(entries)
-        while sums.shape[1] > 1:
-            half = sums.shape[1] // 2
-            sums = sums[:, :half] + sums[:, half:]
-        return self._segments.total(sums[:, 0])
+        return self._segments.total(_by_halves(jnp.add, list(self._tiled(entries))))
 
     def inner(self, x: Array, y: Array) -> Array:
         """Sums of products."""
-        return self.total(x * y)
+        pairs = zip(self._tiled(x), self._tiled(y), strict=True)
+        return self._segments.total(_by_halves(jnp.add, [one * other for one, other in pairs]))
 
     def largest(self, entries: Array) -> Array:
         """Maxima of tiles, then of segments of them."""
-        return self._segments.largest(jnp.max(self._tiled(entries), axis=1))
+        return self._segments.largest(_by_halves(jnp.maximum, list(self._tiled(entries))))
 
     def spread(self, per_problem: Array) -> Array:
         """One number for each tile, repeated."""
-        return jnp.repeat(self._segments.spread(per_problem), TILE)
+        return jnp.tile(self._segments.spread(per_problem), TILE)
 
     def at(self, index: Array) -> Segments:
         """The segments of rows."""
-        return Segments(self.index[index // TILE], self.count)
+        return Segments(self.index[index % self.index.size], self.count)
 
     @property
     def _segments(self) -> Segments:
         return Segments(self.index, self.count)
 
     def _tiled(self, entries: Array) -> Array:
-        return entries.reshape(-1, TILE, *entries.shape[1:])
+        return entries.reshape(TILE, -1, *entries.shape[1:])
+
+
+def _by_halves(combine: Callable[[Array, Array], Array], terms: list[Array]) -> Array:
+    """All combined, in an order that does not depend on how it is compiled."""
+    while len(terms) > 1:
+        half = len(terms) // 2
+        terms = [combine(x, y) for x, y in zip(terms[:half], terms[half:], strict=True)]
+    return terms[0]

@@ -18,7 +18,7 @@ from ._compilation import quick_options
 from ._fit import MAX_STEPS, RESULTS, as_tolerances, result_codes, withdrawn
 from ._model import Model
 from ._optimum import error_bound, implicit_scores, solve
-from ._partition import TILE, AbstractPartition
+from ._partition import AbstractPartition
 from ._progress import Progress
 from ._solvers import NewtonCG
 from ._user_comparisons import UserComparisons, bad_rows
@@ -185,7 +185,7 @@ def _input(model: Model, data: UserComparisons, chunk: _chunks.Chunk) -> _Input:
     if is_concrete(model) and _graph.may_be_unbounded(model):
         union = _union(model.law, inputs, shape=chunk.shape)
         items = _graph.unbounded_items(union.model, union.comparisons)
-        inputs.is_unbounded[chunk.owner[items // TILE]] = True
+        inputs.is_unbounded[chunk.owner[items % chunk.owner.size]] = True
     return inputs
 
 

@@ -36,18 +36,23 @@ def test_conjugate_gradients(systems):
 
 
 def test_problems_side_by_side_do_not_see_each_other(systems):
-    widths = [-(-n // TILE) * TILE for n in SIZES]
-    starts = np.cumsum([0, *widths[:-1]])
-    whole, rhs = np.eye(sum(widths)), np.zeros(sum(widths))
-    for (matrix, part), start in zip(systems, starts, strict=True):
-        here = slice(start, start + len(part))
-        whole[here, here], rhs[here] = matrix, part
-    owner = jnp.asarray(np.repeat(np.arange(3), np.asarray(widths) // TILE), jnp.int32)
-    partition = Tiles(owner, 3)
+    tiles = [-(-n // TILE) for n in SIZES]
+    starts, count = np.cumsum([0, *tiles[:-1]]), sum(tiles)
+    # Where the entries of each problem are: entry i is in tile i mod count.
+    places = [
+        np.arange(n) % TILE * count + start + np.arange(n) // TILE
+        for n, start in zip(SIZES, starts, strict=True)
+    ]
+    whole, rhs = np.eye(TILE * count), np.zeros(TILE * count)
+    for (matrix, part), here in zip(systems, places, strict=True):
+        whole[np.ix_(here, here)], rhs[here] = matrix, part
+    partition = Tiles(jnp.asarray(np.repeat(np.arange(3), tiles), jnp.int32), 3)
 
     def product(v):
-        blocks = [slice(start, start + width) for start, width in zip(starts, widths, strict=True)]
-        return jnp.concatenate([jnp.asarray(whole[block, block]) @ v[block] for block in blocks])
+        image = v
+        for here in places:
+            image = image.at[here].set(jnp.asarray(whole[np.ix_(here, here)]) @ v[here])
+        return image
 
     def solve(rhs):
         return _newton.conjugate_gradients(
@@ -60,34 +65,34 @@ def test_problems_side_by_side_do_not_see_each_other(systems):
         )
 
     found = solve(rhs)
-    for number, ((matrix, part), start) in enumerate(zip(systems, starts, strict=True)):
+    for number, ((matrix, part), here) in enumerate(zip(systems, places, strict=True)):
         expected = np.linalg.solve(matrix, part)
-        here = slice(start, start + len(part))
         np.testing.assert_allclose(found.direction[here], expected, rtol=1e-10)
         np.testing.assert_allclose(found.decrease[number], part @ expected, rtol=1e-10)
     # Nothing to do for one of them: no steps, no change for the others. NaN stays at home.
     for value in (0.0, np.nan):
         alone = rhs.copy()
-        alone[starts[1] : starts[2]] = value
+        alone[places[1]] = value
         other = solve(alone)
         assert int(other.steps[1]) == 0
-        np.testing.assert_array_equal(other.direction[starts[1] : starts[2]], value)
+        np.testing.assert_array_equal(other.direction[places[1]], value)
         np.testing.assert_allclose(
-            other.direction[: starts[1]], found.direction[: starts[1]], rtol=1e-13
+            other.direction[places[0]], found.direction[places[0]], rtol=1e-13
         )
 
 
 def test_sums_over_problems():
     entries = np.arange(1.0, 33.0)
-    owner = jnp.asarray([0, 0, 2, 2], jnp.int32)
-    tiles = Tiles(owner, 3)
+    tiled = entries.reshape(TILE, 4)  # entry i is in tile i mod 4
+    tiles = Tiles(jnp.asarray([0, 0, 2, 2], jnp.int32), 3)
     x = jnp.asarray(entries)
-    np.testing.assert_array_equal(tiles.total(x), [entries[:16].sum(), 0, entries[16:].sum()])
-    np.testing.assert_array_equal(tiles.largest(x), [16, 0, 32])
-    np.testing.assert_array_equal(
-        tiles.spread(jnp.asarray([1.0, 2.0, 3.0])), np.repeat([1.0, 3.0], 16)
-    )
-    rows = tiles.at(jnp.asarray([0, 15, 16, 31]))
+    first, last = tiled[:, :2], tiled[:, 2:]
+    np.testing.assert_array_equal(tiles.total(x), [first.sum(), 0, last.sum()])
+    np.testing.assert_array_equal(tiles.inner(x, x), [np.sum(first**2), 0, np.sum(last**2)])
+    np.testing.assert_array_equal(tiles.largest(x), [first.max(), 0, last.max()])
+    spread = np.asarray(tiles.spread(jnp.asarray([1.0, 2.0, 3.0]))).reshape(TILE, 4)
+    np.testing.assert_array_equal(spread, np.tile([1.0, 1.0, 3.0, 3.0], (TILE, 1)))
+    rows = tiles.at(jnp.asarray([0, 13, 2, 31]))
     np.testing.assert_array_equal(rows.total(jnp.ones(4)), [2, 0, 2])
     assert ONE.shape == ()
     assert tiles.shape == rows.shape == (3,)
