@@ -1,44 +1,15 @@
-"""From `results/peers.csv` to the tables in docs/peers.md and README.md, and to the plots.
+"""From `results/peers.csv` to the tables in docs/peers.md and README.md, and to the plots."""
 
-`results/history.jsonl` has a line for each time ratios were written down by `peers.py --watch
---write`: a ratio that falls by more than a fifth is seen.
-"""
-
-import csv
-import datetime
-import json
 import pathlib
-import platform
-from typing import Any
 
 import numpy as np
-from peer_work import COLD, MEMORY, OURS, TRIALS, WORK, Work
+from peer_plots import draw
+from peer_rows import NAMES, Row, of_work, read
+from peer_work import COLD, EXTREME, FLOAT32, MEMORY, OURS, WORK, Work
 
-HERE = pathlib.Path(__file__).resolve().parent
-CSV, HISTORY = HERE / "results" / "peers.csv", HERE / "results" / "history.jsonl"
-PAGE, README = HERE.parent / "docs" / "peers.md", HERE.parent / "README.md"
-PICTURE = HERE.parent / "docs" / "images" / "peers.png"
-FIELDS = (
-    *("work", "contestant", "method", "seconds", "ratio", "target", "error", "apart"),
-    *("first_seconds", "peak_mb", "runs", "share", "failed"),
-)
-NAMES = {
-    "arena_rank": "arena-rank",
-    "gbt_jax": "gbt_jax",
-    "jax_optimisers": "",  # its methods are named after their libraries
-    "scikit_learn": "scikit-learn",
-    "scipy": "SciPy",
-    "torch": "",
-}
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGE, README = ROOT / "docs" / "peers.md", ROOT / "README.md"
 YARDSTICKS = ("one gradient", "one copy")
-WATCHED = (
-    (OURS, "fit"),
-    ("scipy", "L-BFGS-B, tightest"),
-    ("scipy", "sparse Newton, tightest"),
-)
-FALL = 0.2  # of a ratio, that is worth a look
-
-Row = dict[str, Any]
 
 PREAMBLE = """\
 # Side by side with others
@@ -75,40 +46,12 @@ layout takes about as long as a fit saves.
 
 """
 
+# Default tolerances leave large gradients in float64, too.
+SINGLE_PRECISION = """\
+Values, scores and losses in float32, where a library lets them be. The same methods in float64
+stand in the table of this problem above: what a gradient is there already, is not float32's doing.
 
-def keep(rows: list[Row]) -> None:
-    """Put the rows of one work in place of its former ones."""
-    kept = [row for row in read() if row["work"] != rows[0]["work"]]
-    CSV.parent.mkdir(exist_ok=True)
-    with open(CSV, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, FIELDS, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        for row in kept + rows:
-            writer.writerow({name: _written(row.get(name)) for name in FIELDS})
-
-
-def _written(value: Any) -> Any:
-    if value is None or (isinstance(value, float) and np.isnan(value)):
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else value
-
-
-def read() -> list[Row]:
-    """Numbers where there are some, None where there are none."""
-    if not CSV.exists():
-        return []
-    with open(CSV, encoding="utf-8") as file:
-        return [
-            {
-                name: text if name in ("work", "contestant", "method", "failed") else _number(text)
-                for name, text in row.items()
-            }
-            for row in csv.DictReader(file)
-        ]
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None
+"""
 
 
 def write_report() -> None:
@@ -125,9 +68,6 @@ def replace_block(path: pathlib.Path, name: str, text: str) -> None:
     after = rest.split(f"<!-- end of {name} -->")[1]
     block = f"<!-- {name} -->\n{text}<!-- end of {name} -->"
     path.write_text(before + block + after, encoding="utf-8")
-
-
-# Tables.
 
 
 def table(header: list[str], lines: list[list[str]]) -> str:
@@ -159,10 +99,6 @@ def duration(seconds: float | None) -> str:
 
 def power(value: float | None) -> str:
     return "" if value is None else f"{value:.0e}"
-
-
-def of_work(rows: list[Row], name: str) -> list[Row]:
-    return [row for row in rows if row["work"] == name]
 
 
 def is_met(row: Row, ours: Row) -> bool:
@@ -249,6 +185,16 @@ def trial_table(rows: list[Row], work: Work) -> str:
     return table(["", "says"], lines)
 
 
+def trials(heading: str, note: str, works: tuple[Work, ...], rows: list[Row]) -> str:
+    """What each of them says, below a heading and a note; nothing where none of it has run."""
+    parts = [
+        f"{work.title[0].upper()}{work.title[1:]}:\n\n{trial_table(rows, work)}\n"
+        for work in works
+        if of_work(rows, work.name)
+    ]
+    return "".join([f"## {heading}\n\n{note}", *parts]) if parts else ""
+
+
 def page(rows: list[Row]) -> str:
     """docs/peers.md."""
     parts = [PREAMBLE]
@@ -263,11 +209,8 @@ def page(rows: list[Row]) -> str:
         parts.append(f"## Cold start\n\n{COLD.title}.\n\n" + cold_table(cold) + "\n")
     parts.append("## Peak memory\n\nMegabytes of a process that does nothing else, libraries and ")
     parts.append("compilation included.\n\n" + memory_table(rows) + "\n")
-    parts.append("## Inputs without an answer\n\n")
-    for work in TRIALS:
-        if of_work(rows, work.name):
-            parts.append(f"{work.title[0].upper()}{work.title[1:]}:\n\n")
-            parts.append(trial_table(rows, work) + "\n")
+    parts.append(trials("Inputs without an answer", "", EXTREME, rows))
+    parts.append(trials("Single precision", SINGLE_PRECISION, (FLOAT32,), rows))
     return "".join(parts).rstrip("\n") + "\n"
 
 
@@ -319,107 +262,3 @@ def summary(rows: list[Row]) -> str:
         ours = f"{duration(own[0]['seconds'])} ({power(own[0]['error'])})"
         lines.append([work.title[0].upper() + work.title[1:], ours, others])
     return table(["work", "gbt_jax (largest gradient)", "times as long (largest gradient)"], lines)
-
-
-# Pictures.
-
-COLOURS = {
-    "gbt_jax": "#c2410c",
-    "solidago": "#7c3aed",
-    "torch": "#be185d",
-    "scipy": "#1d4ed8",
-    "scikit_learn": "#0891b2",
-    "jax_optimisers": "#15803d",
-    "evalica": "#a16207",
-    "arena_rank": "#475569",
-    "choix": "#65a30d",
-    "kickscore": "#9ca3af",
-}
-
-
-def draw(rows: list[Row]) -> None:
-    """Error against time, one panel for each problem."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    works = [
-        work
-        for work in WORK
-        if of_work(rows, work.name)
-        and work.judged == "gradient"
-        and not work.name.startswith("scaling")
-    ]
-    if not works:
-        return
-    height = -(-len(works) // 2)
-    figure, grid = plt.subplots(height, 2, figsize=(11, 3.4 * height), squeeze=False)
-    for axes, work in zip(grid.flat, works, strict=False):
-        for row in of_work(rows, work.name):
-            if row["seconds"] is None or not row["error"]:
-                continue
-            is_default = row["method"].find(",") < 0 and row["method"] != "fit"
-            colour = COLOURS[row["contestant"]]
-            axes.plot(
-                row["seconds"],
-                row["error"],
-                marker="*" if row["contestant"] == OURS else "o",
-                markersize=13 if row["contestant"] == OURS else 7,
-                color=colour,
-                markerfacecolor="white" if is_default else colour,
-                linestyle="none",
-            )
-        axes.set(xscale="log", yscale="log", title=work.title)
-        axes.title.set_fontsize(10)
-        axes.grid(alpha=0.25)
-        axes.set_ylabel("largest gradient")
-    for axes in grid[-1]:
-        axes.set_xlabel("seconds")
-    for axes in grid.flat[len(works) :]:
-        axes.set_visible(False)
-    labels = {"jax_optimisers": "jaxopt, optax, optimistix"}
-    handles = []
-    for name, colour in COLOURS.items():
-        label = labels.get(name) or NAMES.get(name) or name
-        handles += grid[0, 0].plot([], [], "o", color=colour, label=label)
-    figure.legend(handles=handles, loc="upper center", ncols=5, frameon=False)
-    figure.tight_layout(rect=(0, 0, 1, 1 - 0.7 / (3.4 * height)))
-    figure.savefig(PICTURE, dpi=90)
-    plt.close(figure)
-
-
-# History.
-
-
-def history() -> list[Row]:
-    if not HISTORY.exists():
-        return []
-    return [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
-
-
-def write_history(ratios: dict[str, float]) -> None:
-    import jax
-
-    import gbt_jax
-
-    line = {
-        "date": datetime.date.today().isoformat(),
-        "gbt_jax": gbt_jax.__version__,
-        "jax": jax.__version__,
-        "python": platform.python_version(),
-        "ratios": ratios,
-    }
-    HISTORY.parent.mkdir(exist_ok=True)
-    with open(HISTORY, "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
-
-
-def show_history(ratios: dict[str, float]) -> int:
-    """Print ratios beside the last ones written down; 1 if one of them has fallen."""
-    last = history()[-1]["ratios"] if history() else {}
-    fallen = [name for name in ratios if ratios[name] < (1 - FALL) * last.get(name, 0)]
-    for name, ratio in ratios.items():
-        mark = "  fallen by more than a fifth" if name in fallen else ""
-        print(f"{name:46} {ratio:8.2f} times ours, last {last.get(name, np.nan):8.2f}{mark}")
-    return 1 if fallen else 0

@@ -12,7 +12,8 @@ take turns, best of five after a first call that may compile; a method that need
 `--limit` seconds for one answer is stopped, and one that needs more than a few runs fewer times.
 All answers are judged by one gradient in float64, in NumPy (`contestants/losses.py`).
 
-Results go to `results/peers.csv`; `peer_report.py` makes the tables and plots from it.
+Results go to `results/peers.csv` (`peer_rows.py`), from which `peer_report.py` makes the tables and
+`peer_plots.py` the plots; `peer_history.py` keeps the ratios that are watched.
 """
 
 import argparse
@@ -28,7 +29,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import peer_history
 import peer_report
+import peer_rows
 from contestants import losses
 from contestants.protocol import Problem
 from peer_work import COLD, MEMORY, OURS, QUICK, TRIALS, WORK, Entry, Work
@@ -227,24 +230,26 @@ class Contest:
                 "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             }
             for entry in COLD.entries:
-                contestant, to = self.contestants[entry.contestant], self._answer(entry)
-                first, *later = (
-                    contestant.alone(entry.method, path, to, self.limit) for _ in range(4)
-                )
-                row = {"work": "cold", "contestant": entry.contestant, "method": entry.method}
-                if "error" in first:
-                    row["failed"] = first["error"]
-                else:
-                    row |= judge.worth(np.load(to), entry.contestant == OURS)
-                    row["first_seconds"] = first["process_seconds"]
-                    row["seconds"] = min(reply["process_seconds"] for reply in later)
-                rows.append(row)
-                print(f"  {describe(row)}", flush=True)
+                rows.append(self._cold_row(entry, path, judge))
+                print(f"  {describe(rows[-1])}", flush=True)
             for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
                 del os.environ[name]
+        ours = rows[0].get("seconds", np.nan)
         for row in rows:
-            row["ratio"] = row.get("seconds", np.nan) / rows[0]["seconds"]
+            row["ratio"] = row.get("seconds", np.nan) / ours
         return rows
+
+    def _cold_row(self, entry: Entry, path: str, judge: Judge) -> dict[str, Any]:
+        """The first of four processes and the best of the others, or the first error."""
+        row: dict[str, Any] = {"contestant": entry.contestant, "method": entry.method}
+        row["work"], to, seconds = "cold", self._answer(entry), []
+        for _ in range(4):
+            reply = self.contestants[entry.contestant].alone(entry.method, path, to, self.limit)
+            if "error" in reply:
+                return row | {"failed": reply["error"]}
+            seconds.append(reply["process_seconds"])
+        row |= judge.worth(np.load(to), entry.contestant == OURS)
+        return row | {"first_seconds": seconds[0], "seconds": min(seconds[1:])}
 
     def memory(self, work: Work, rows: list[dict[str, Any]]) -> None:
         """The peak of a process that does nothing else, beside the seconds of each method."""
@@ -328,13 +333,13 @@ def watch(write: bool) -> int:
         ratios = {}
         for work in WORK:
             if work.name in QUICK:
-                mine = tuple(entry for entry in work.entries if entry[:2] in peer_report.WATCHED)
+                mine = tuple(entry for entry in work.entries if entry[:2] in peer_history.WATCHED)
                 for row in contest.run(work._replace(entries=mine)):
                     if row["contestant"] != OURS:
                         ratios[f"{work.name}: {row['method']}"] = round(row["ratio"], 2)
     if write:
-        peer_report.write_history(ratios)
-    return peer_report.show_history(ratios)
+        peer_history.write(ratios)
+    return peer_history.show(ratios)
 
 
 def main() -> int:
@@ -354,7 +359,7 @@ def main() -> int:
         pythons = environments(arguments.environments)
         with tempfile.TemporaryDirectory() as folder:
             contest = Contest(pythons, folder, arguments.limit, arguments.repeats)
-            run_all(contest, arguments.only or everything, peer_report.keep)
+            run_all(contest, arguments.only or everything, peer_rows.keep)
     peer_report.write_report()
     return 0
 

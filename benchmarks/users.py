@@ -1,16 +1,14 @@
 """Many users at once: what one call of `fit_users` costs beside other ways to do the same.
 
-    python benchmarks/users.py [--users N]      against SciPy and against a loop of `fit`
+    python benchmarks/users.py [--users N]      against a loop of `fit`
     python benchmarks/users.py --switch         a union against dense factorisations, by size
     python benchmarks/users.py --rows N         the time to sort columns of N rows
     python benchmarks/users.py --many N         N users with bounded memory, and time per user
 
 Users have 5 to 60 items each (log-uniform) and twice as many comparisons, Uniform law, σ = 7, and
 everyone is solved to a gradient of 1e-9 (`atol` = σ² times that). All times are after compilation,
-best of a few, contestants interleaved. The slow contestants run on a sample of the users, and their
-time is multiplied up. SciPy is the reference: L-BFGS-B user by user (ftol 0, gtol 1e-9, analytic
-gradient), and Newton's method on all users as one problem, with a sparse Hessian and conjugate
-gradients preconditioned by its diagonal.
+best of a few, contestants interleaved. The loop runs on a sample of the users, and its time is
+multiplied up. SciPy and other packages on ten thousand users: `peers.py --only users`.
 """
 
 import argparse
@@ -19,13 +17,10 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Callable
 
 import jax
 import numpy as np
-import scipy.optimize
-import scipy.sparse
-import scipy.sparse.linalg
+from contestants import losses
 from peer_work import TOURNESOL
 from single import best_times, tournesol
 
@@ -46,128 +41,35 @@ def simulated(num_users: int, low: int = 5, high: int = 60, seed: int = 0) -> gb
     a = np.floor(rng.random(user.size) * size).astype(int)
     b = (a + 1 + np.floor(rng.random(user.size) * (size - 1)).astype(int)) % size
     theta = rng.normal(size=(num_users, high))
-    mean = langevin(theta[user, a] - theta[user, b])
+    mean = losses.uniform_mean(theta[user, a] - theta[user, b])
     value = np.clip(mean + 0.4 * rng.normal(size=user.size), -1, 1)
     return gbt.UserComparisons.from_arrays(user, a, b, value)
 
 
-def langevin(t: np.ndarray) -> np.ndarray:
-    small = np.abs(t) < 1e-2
-    x = np.where(small, 1.0, t)
-    return np.where(small, t / 3 - t**3 / 45 + 2 * t**5 / 945, 1 / np.tanh(x) - 1 / x)
-
-
-def langevin_slope(t: np.ndarray) -> np.ndarray:
-    x = np.abs(t)
-    small = x < 1e-1
-    x = np.where(small, 1.0, x)
-    far = 1 / x**2 - 4 * np.exp(-2 * x) / np.expm1(-2 * x) ** 2
-    return np.where(small, 1 / 3 - t**2 / 15 + 2 * t**4 / 189 - t**6 / 675, far)
-
-
-def log_sinhc(t: np.ndarray) -> np.ndarray:
-    x = np.abs(t)
-    small = x < 1e-2
-    x = np.where(small, 1.0, x)
-    far = x + np.log(-np.expm1(-2 * x) / (2 * x))
-    return np.where(small, t**2 / 6 - t**4 / 180, far)
-
-
-def scipy_lbfgs(a: np.ndarray, b: np.ndarray, value: np.ndarray, num_items: int) -> np.ndarray:
-    """One user by SciPy's L-BFGS-B."""
-
-    def loss(x):
-        t = x[a] - x[b]
-        residual = langevin(t) - value
-        gradient = x / SIGMA**2 + np.bincount(a, residual, num_items)
-        gradient -= np.bincount(b, residual, num_items)
-        return x @ x / (2 * SIGMA**2) + np.sum(log_sinhc(t) - value * t), gradient
-
-    options = {"ftol": 0, "gtol": TOLERANCE, "maxiter": 10_000, "maxfun": 100_000}
-    start = np.zeros(num_items)
-    return scipy.optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
-
-
-def scipy_newton(data: gbt.UserComparisons) -> np.ndarray:
-    """All users as one problem: damped Newton, sparse Hessian, preconditioned CG."""
-    shift = np.repeat(data.item_offsets[:-1], np.diff(data.row_offsets))
-    a, b, n = data.a + shift, data.b + shift, data.items.size
-    row = np.arange(a.size)
-    signs = np.concatenate([np.ones(a.size), -np.ones(a.size)])
-    incidence = scipy.sparse.csr_matrix(
-        (signs, (np.tile(row, 2), np.concatenate([a, b]))), (a.size, n)
-    )
-    transposed = incidence.T.tocsr()
-    x = np.zeros(n)
-
-    def loss(x):
-        t = incidence @ x
-        return x @ x / (2 * SIGMA**2) + np.sum(log_sinhc(t) - data.value * t)
-
-    current = loss(x)
-    for _ in range(50):
-        t = incidence @ x
-        gradient = x / SIGMA**2 + transposed @ (langevin(t) - data.value)
-        size = float(np.abs(gradient).max())
-        if size <= TOLERANCE:
-            break
-        weights = scipy.sparse.diags_array(langevin_slope(t))
-        hessian = transposed @ weights @ incidence + scipy.sparse.identity(n) / SIGMA**2
-        inverse = 1 / hessian.diagonal()
-        jacobi = scipy.sparse.linalg.LinearOperator((n, n), lambda v, d=inverse: d * v)
-        forcing = min(0.1, size)
-        step, _ = scipy.sparse.linalg.cg(hessian.tocsr(), -gradient, rtol=forcing, M=jacobi)
-        length = 1.0
-        while loss(x + length * step) > current + 1e-4 * length * (gradient @ step) + 1e-12:
-            length /= 2
-        x = x + length * step
-        current = loss(x)
-    return x
-
-
-def gradient_norms(data: gbt.UserComparisons, scores: np.ndarray) -> float:
-    """The largest gradient of any score, in NumPy alone."""
-    shift = np.repeat(data.item_offsets[:-1], np.diff(data.row_offsets))
-    a, b = data.a + shift, data.b + shift
-    residual = langevin(scores[a] - scores[b]) - data.value
-    gradient = scores / SIGMA**2
-    gradient += np.bincount(a, residual, scores.size) - np.bincount(b, residual, scores.size)
-    return float(np.abs(gradient).max())
-
-
-def show_contest(num_users: int) -> None:
+def show_loop(num_users: int) -> None:
     data = simulated(num_users)
     fits = gbt.fit_users(MODEL, data, atol=ERROR_BOUND)
     sample = np.random.default_rng(1).choice(num_users, min(300, num_users), replace=False)
-    alone = [fits.for_user(int(data.users[i])).comparisons for i in sample]
-    host = [(*map(np.asarray, (c.a, c.b, c.value)), c.num_items) for c in alone]
-    share = sum(len(c) for c in alone) / data.value.size
-    newton = scipy_newton(data)
+    together = [fits.for_user(int(data.users[place])) for place in sample]
+    share = sum(len(one.comparisons) for one in together) / data.value.size
 
-    def each(function: Callable) -> Callable:
-        return lambda: [function(one) for one in (host if function is by_scipy else alone)]
+    def by_fit() -> list[np.ndarray]:
+        return [
+            np.asarray(gbt.fit(MODEL, one.comparisons, atol=ERROR_BOUND).scores) for one in together
+        ]
 
-    def by_scipy(one):
-        return scipy_lbfgs(*one)
-
-    def by_fit(one):
-        return gbt.fit(MODEL, one, atol=ERROR_BOUND).scores
-
+    pairs = zip(together, by_fit(), strict=True)
+    apart = max(np.abs(np.asarray(one.scores) - alone).max() for one, alone in pairs)
     times = best_times(
         {
             "fit_users": lambda: gbt.fit_users(MODEL, data, atol=ERROR_BOUND).scores,
-            "SciPy Newton, all in one": lambda: scipy_newton(data),
-            "SciPy L-BFGS-B, one by one": each(by_scipy),
-            "fit, one by one": each(by_fit),
+            "fit, one by one": by_fit,
         },
         3,
     )
-    for name in ("SciPy L-BFGS-B, one by one", "fit, one by one"):
-        times[name] /= share
+    times["fit, one by one"] /= share
     print(f"{num_users:,} users, {data.value.size:,} comparisons, {data.items.size:,} scores")
-    print(f"largest gradient: fit_users {gradient_norms(data, fits.scores):.0e}, ", end="")
-    print(f"SciPy Newton {gradient_norms(data, newton):.0e}")
-    print(f"scores apart by {np.abs(fits.scores - newton).max():.0e}")
+    print(f"scores apart by {apart:.0e}")
     for name, seconds in times.items():
         print(f"{name:28} {seconds:9.3f} s = {seconds / times['fit_users']:7.1f} × fit_users")
 
@@ -314,7 +216,7 @@ def main() -> None:
         show_many(arguments.many)
     else:
         show_tournesol()
-        show_contest(arguments.users)
+        show_loop(arguments.users)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from problems import (
 
 import gbt_jax as gbt
 from gbt_jax import datasets, laws
+from gbt_jax._objective import interleaved
 
 SOLVERS = [gbt.NewtonCG(), gbt.NewtonCholesky(), gbt.LBFGS()]
 
@@ -335,3 +336,35 @@ def test_new_values_do_not_retrace():
     gbt.fit(model, comparisons.with_values(0.5 * comparisons.value))
     gradient(jnp.asarray(3.0), jnp.asarray(1.2), 0.3 * comparisons.value)
     assert len(traces) == seen
+
+
+@pytest.mark.parametrize("num_rows", [4095, 4096, 10_000])
+def test_the_order_of_rows_does_not_matter(num_rows):
+    # From 4,096 rows on, sorted ones are dealt out in another order (`interleaved`).
+    rng = np.random.default_rng(0)
+    a = np.sort(rng.integers(0, 40, num_rows))
+    b = (a + 1 + rng.integers(0, 39, num_rows)) % 40
+    value, weight = rng.uniform(-0.9, 0.9, num_rows), rng.uniform(0.5, 2, num_rows)
+    model = gbt.Model(laws.Uniform(), prior_std=2.0)
+
+    def comparisons(order):
+        return gbt.Comparisons(a[order], b[order], value[order], weight[order], num_items=40)
+
+    in_order = comparisons(np.arange(num_rows))
+    dealt = interleaved(in_order)
+    columns = [np.stack([rows.a, rows.b, rows.value, rows.weight]) for rows in (in_order, dealt)]
+    assert np.array_equal(*columns) == (num_rows < 4096)
+    np.testing.assert_array_equal(*(np.sort(each) for each in columns))
+    by_value = [each[:, np.argsort(each[2])] for each in columns]
+    np.testing.assert_array_equal(*by_value)  # rows stay whole
+    sorted_scores = gbt.fit(model, in_order, solver=gbt.NewtonCG()).scores
+    shuffled = gbt.fit(model, comparisons(rng.permutation(num_rows)), solver=gbt.NewtonCG()).scores
+    np.testing.assert_allclose(sorted_scores, shuffled, rtol=1e-12, atol=1e-13)
+
+
+def test_arrays_are_copied_at_the_door():
+    a, b, value = np.array([0, 1]), np.array([1, 2]), np.array([0.5, 0.25])
+    comparisons = gbt.Comparisons(a, b, value, num_items=3)
+    a[0], value[0] = 2, -0.5
+    np.testing.assert_array_equal(comparisons.a, [0, 1])
+    np.testing.assert_array_equal(comparisons.value, [0.5, 0.25])

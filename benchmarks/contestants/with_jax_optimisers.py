@@ -1,7 +1,8 @@
 """Optimisers written in JAX, on the same loss: jaxopt, optax and optimistix.
 
-Many users are one problem, everything is in float64 and compiled beforehand. Without word of a
-tolerance, it is the library's own (jaxopt) or 1e-5 (optax and optimistix have none).
+Many users are one problem, and everything is compiled beforehand, in float64 unless a method has
+"float32" in its name. Without word of a tolerance, it is the library's own (jaxopt) or 1e-5 (optax
+and optimistix have none).
 """
 
 from collections.abc import Callable
@@ -127,23 +128,30 @@ def by_optax(objective: Objective, start: jax.Array, rows: Rows, tolerance: floa
 
 
 def by_optimistix(
-    objective: Objective, start: jax.Array, rows: Rows, solver: type, tolerance: float
+    objective: Objective,
+    start: jax.Array,
+    rows: Rows,
+    solver: type,
+    tolerance: float,
+    throw: bool = False,
 ) -> jax.Array:
     if solver is optimistix.BFGS and start.size > MOST_ITEMS_DENSE:
         raise ValueError(f"BFGS is for at most {MOST_ITEMS_DENSE} items")
     found = optimistix.minimise(
-        objective, solver(tolerance, tolerance), start, rows, max_steps=MOST_STEPS, throw=False
+        objective, solver(tolerance, tolerance), start, rows, max_steps=MOST_STEPS, throw=throw
     )
     return found.value
 
 
-def by_newton(objective: Objective, start: jax.Array, rows: Rows, tolerance: float) -> jax.Array:
+def by_newton(
+    objective: Objective, start: jax.Array, rows: Rows, tolerance: float, throw: bool = False
+) -> jax.Array:
     """A root of the gradient by optimistix."""
     linear = lineax.CG(rtol=min(1e-3, tolerance), atol=tolerance)
     solver = optimistix.Newton(tolerance, tolerance, linear_solver=linear)
     tags = frozenset([lineax.positive_semidefinite_tag])
     gradient = jax.grad(objective)
-    return optimistix.root_find(gradient, solver, start, rows, tags=tags, throw=False).value
+    return optimistix.root_find(gradient, solver, start, rows, tags=tags, throw=throw).value
 
 
 def fit(optimiser: Optimiser) -> Method:
@@ -152,6 +160,27 @@ def fit(optimiser: Optimiser) -> Method:
         run = jax.jit(partial(optimiser, partial(loss, problem.law)))
         run(start, rows).block_until_ready()
         return lambda: np.asarray(run(start, rows))
+
+    return method
+
+
+def in_float32(optimiser: Optimiser) -> Method:
+    """As for those who have not switched float64 on: no array of the library's own is wider."""
+
+    def method(problem: Problem) -> Solve:
+        try:
+            with jax.enable_x64(False):
+                solve = fit(optimiser)(problem)
+        except jax.errors.JaxRuntimeError as error:
+            # What optimistix has to say stands far down, below the frames of a callback.
+            said = str(error).split("EquinoxRuntimeError: ")[-1].split(". ")[0]
+            raise RuntimeError(said) from error
+
+        def solve_in_float32() -> np.ndarray:
+            with jax.enable_x64(False):
+                return solve()
+
+        return solve_in_float32
 
     return method
 
@@ -182,10 +211,13 @@ def jacobian(problem: Problem) -> Solve:
 if __name__ == "__main__":
     bfgs = partial(by_optimistix, solver=optimistix.BFGS)
     lbfgs = partial(by_optimistix, solver=optimistix.LBFGS)
+    jaxopt_tightest = partial(by_jaxopt, tol=1e-10, maxiter=MOST_STEPS)
+    # In float32 tolerances may be out of reach, and optimistix, unless told not to, says so.
+    lbfgs_aloud, newton_aloud = partial(lbfgs, throw=True), partial(by_newton, throw=True)
     serve(
         {
             "jaxopt L-BFGS": fit(by_jaxopt),
-            "jaxopt L-BFGS, tightest": fit(partial(by_jaxopt, tol=1e-10, maxiter=MOST_STEPS)),
+            "jaxopt L-BFGS, tightest": fit(jaxopt_tightest),
             "optax L-BFGS": fit(partial(by_optax, tolerance=1e-5)),
             "optax L-BFGS, tightest": fit(partial(by_optax, tolerance=1e-10)),
             "optimistix L-BFGS": fit(partial(lbfgs, tolerance=1e-5)),
@@ -194,6 +226,18 @@ if __name__ == "__main__":
             "optimistix BFGS, tightest": fit(partial(bfgs, tolerance=1e-12)),
             "optimistix Newton + CG": fit(partial(by_newton, tolerance=1e-5)),
             "optimistix Newton + CG, tightest": fit(partial(by_newton, tolerance=1e-10)),
+            "jaxopt L-BFGS, float32": in_float32(by_jaxopt),
+            "jaxopt L-BFGS, tightest, float32": in_float32(jaxopt_tightest),
+            "optax L-BFGS, float32": in_float32(partial(by_optax, tolerance=1e-5)),
+            "optax L-BFGS, tightest, float32": in_float32(partial(by_optax, tolerance=1e-10)),
+            "optimistix L-BFGS, float32": in_float32(partial(lbfgs_aloud, tolerance=1e-5)),
+            "optimistix L-BFGS, tightest, float32": in_float32(
+                partial(lbfgs_aloud, tolerance=1e-12)
+            ),
+            "optimistix Newton + CG, float32": in_float32(partial(newton_aloud, tolerance=1e-5)),
+            "optimistix Newton + CG, tightest, float32": in_float32(
+                partial(newton_aloud, tolerance=1e-10)
+            ),
             "jacobian": jacobian,
         }
     )

@@ -4,7 +4,7 @@ Bradley-Terry only, where Φ(t) − r t = log(1 + e^∓t) − log 2 for r = ±½
 ‖θ‖²/2 + C Σ_rows log(1 + e^∓t), so C = σ². Its `tol` bounds the gradient of the mean over rows of
 the same, which is L's divided by their number. Many users are one problem, whose matrix is sparse;
 newton-cholesky, whose Hessian is dense, goes user by user, and without a prior it finds the Hessian
-singular and falls back on lbfgs.
+singular and falls back on lbfgs. Methods with "float32" in their name get their matrix in float32.
 """
 
 import warnings
@@ -20,17 +20,17 @@ TIGHTEST = 1e-14
 MOST_ITEMS_DENSE = 2000
 
 
-def incidence_of(problem: Problem) -> tuple[scipy.sparse.csr_array, np.ndarray]:
+def incidence_of(problem: Problem, dtype: type) -> tuple[scipy.sparse.csr_array, np.ndarray]:
     """Rows ±(e_a − e_b) and the outcome, signs such that outcomes alternate: a fit needs both."""
     sign = np.where(np.arange(problem.a.size) % 2, -1.0, 1.0) * np.sign(problem.value)
     rows = np.repeat(np.arange(problem.a.size), 2)
     columns = np.stack([problem.a, problem.b], 1).ravel()
-    values = np.stack([sign, -sign], 1).ravel()
+    values = np.stack([sign, -sign], 1).ravel().astype(dtype)
     shape = (problem.a.size, problem.num_items)
     return scipy.sparse.csr_array((values, (rows, columns)), shape), np.arange(sign.size) % 2 == 0
 
 
-def logistic(solver: str, **options: float) -> Method:
+def logistic(solver: str, dtype: type = np.float64, **options: float) -> Method:
     def method(problem: Problem) -> Solve:
         if problem.law != "bradley-terry" or not np.all(np.abs(problem.value) == 0.5):
             raise ValueError("logistic regression is the Bradley-Terry model with r = ±1/2 alone")
@@ -38,7 +38,7 @@ def logistic(solver: str, **options: float) -> Method:
         parts = list(problem.by_user()) if dense else [problem]
         if dense and max(part.num_items for part in parts) > MOST_ITEMS_DENSE:
             raise ValueError(f"newton-cholesky is for at most {MOST_ITEMS_DENSE} items")
-        tables = [incidence_of(part) for part in parts]
+        tables = [incidence_of(part, dtype) for part in parts]
         model = LogisticRegression(
             C=problem.prior_std**2, fit_intercept=False, solver=solver, **options
         )
@@ -62,6 +62,14 @@ if __name__ == "__main__":
             "newton-cg, tol 1e-10": logistic("newton-cg", tol=1e-10, max_iter=10_000),
             "lbfgs": logistic("lbfgs"),
             "lbfgs, tightest": logistic("lbfgs", tol=TIGHTEST, max_iter=100_000),
+            "newton-cg, float32": logistic("newton-cg", np.float32),
+            "newton-cg, tol 1e-10, float32": logistic(
+                "newton-cg", np.float32, tol=1e-10, max_iter=10_000
+            ),
+            "lbfgs, float32": logistic("lbfgs", np.float32),
+            "lbfgs, tightest, float32": logistic(
+                "lbfgs", np.float32, tol=TIGHTEST, max_iter=100_000
+            ),
             "newton-cholesky": logistic("newton-cholesky"),
             "newton-cholesky, tightest": logistic("newton-cholesky", tol=TIGHTEST),
         }

@@ -1,4 +1,4 @@
-"""torch.optim.LBFGS on the loss of `Problem`, by automatic differentiation in float64.
+"""torch.optim.LBFGS on the loss of `Problem`, by automatic differentiation.
 
 "torch L-BFGS" is the recipe of the paper's authors, written anew from their notebook (code.ipynb of
 github.com/sadeghfarhadkhani/GBT; the paper itself names no optimiser): torch's defaults, so no line
@@ -7,7 +7,7 @@ line search to it. "tightest" goes on until every partial derivative is below 1e
 iterations: without the line search, since with it they stay near 1e-7.
 
 Φ and L are those of `Problem`, so nothing has to be converted; without a prior, scores are shifted
-to mean 0.
+to mean 0. All tensors are in float64, unless a method has "float32" in its name.
 """
 
 import math
@@ -42,10 +42,16 @@ LAWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def lbfgs(problem: Problem, steps: int = 3, **settings: float | str) -> Solve:
+def lbfgs(
+    problem: Problem, steps: int = 3, dtype: torch.dtype = torch.float64, **settings: float | str
+) -> Solve:
     law, precision = LAWS[problem.law], problem.prior_std**-2
     users = [
-        (user.num_items, *(torch.from_numpy(x) for x in (user.a, user.b, user.value)))
+        (
+            user.num_items,
+            *(torch.from_numpy(items) for items in (user.a, user.b)),
+            torch.from_numpy(user.value).to(dtype),
+        )
         for user in problem.by_user()
     ]
     generator = torch.Generator()
@@ -53,7 +59,7 @@ def lbfgs(problem: Problem, steps: int = 3, **settings: float | str) -> Solve:
     def solve_user(
         num_items: int, a: torch.Tensor, b: torch.Tensor, value: torch.Tensor
     ) -> np.ndarray:
-        start = torch.randn(num_items, dtype=torch.float64, generator=generator)
+        start = torch.randn(num_items, dtype=dtype, generator=generator)
         scores = start.requires_grad_()
         optimizer = torch.optim.LBFGS([scores], **settings)
 
@@ -82,5 +88,9 @@ if __name__ == "__main__":
             "torch L-BFGS": lbfgs,
             "torch L-BFGS, strong Wolfe": partial(lbfgs, line_search_fn="strong_wolfe"),
             "torch L-BFGS, tightest": partial(lbfgs, steps=1, **TIGHTEST),
+            "torch L-BFGS, float32": partial(lbfgs, dtype=torch.float32),
+            "torch L-BFGS, tightest, float32": partial(
+                lbfgs, steps=1, dtype=torch.float32, **TIGHTEST
+            ),
         }
     )
