@@ -69,7 +69,6 @@ class Descent(NamedTuple):
     """A solution d of ∇²L d = −g."""
 
     direction: Array
-    decrease: Array  # −gᵀ d
     steps: Array
 
 
@@ -99,7 +98,7 @@ def cholesky_direction(problem: Problem, point: Any, turns: Array, forcing: Arra
     del forcing
     rhs = _downhill(problem, point, turns)
     step = cholesky_solve(problem.dense(point), rhs)
-    return Descent(step, problem.partition.inner(rhs, step), jnp.ones((), jnp.int32))
+    return Descent(step, jnp.ones((), jnp.int32))
 
 
 def _downhill(problem: Problem, point: Any, turns: Array) -> Array:
@@ -150,11 +149,11 @@ def conjugate_gradients(
     target = tolerance * tolerance * rho_start
 
     def is_open(state):
-        rho, _, steps = state[-1]
+        rho, steps = state[-1]
         return jnp.any((rho > target) & (steps < max_steps))
 
     def advance(state):
-        x, residual, direction, (rho, decrease, steps) = state
+        x, residual, direction, (rho, steps) = state
         image = product(direction)
         curvature = partition.inner(direction, image)
         moves = (rho > target) & (curvature > 0) & (steps < max_steps)
@@ -167,11 +166,8 @@ def conjugate_gradients(
         rho_next = partition.inner(residual, preconditioned)
         share = jnp.where(moves, rho_next / jnp.where(moves, rho, 1), 0)
         direction = preconditioned + partition.spread(share) * direction
-        # The right-hand side differs from the residual by images of earlier directions, to which
-        # this one is conjugate: its product with the direction is the residual's, ρ.
-        decrease = decrease + ratio * rho
         rho = jnp.where(moves, rho_next, jnp.where(curvature > 0, rho, 0))
-        return x, residual, direction, jnp.stack([rho, decrease, steps + moves.astype(rho.dtype)])
+        return x, residual, direction, jnp.stack([rho, steps + moves.astype(rho.dtype)])
 
     zero = 0 * rho_start  # NaN for NaN
     # One array of numbers, because every separate one is a kernel.
@@ -179,16 +175,15 @@ def conjugate_gradients(
         partition.spread(zero) + jnp.zeros_like(rhs),
         rhs,
         start,
-        jnp.stack([rho_start, zero, zero]),
+        jnp.stack([rho_start, zero]),
     )
-    x, _, _, (_, decrease, steps) = lax.while_loop(is_open, advance, state)
-    return Descent(x, decrease, steps.astype(jnp.int32))
+    x, _, _, (_, steps) = lax.while_loop(is_open, advance, state)
+    return Descent(x, steps.astype(jnp.int32))
 
 
 class _Numbers(NamedTuple):
     """Where a problem is; stacked in the loop, because every separate number is a kernel."""
 
-    slope: Array  # of the loss along the step
     length: Array  # of the step being tried
     norm: Array
     smallest: Array  # size of the gradient so far
@@ -239,8 +234,7 @@ def _initial_state(partition: AbstractPartition, start: Array) -> _State:
     """Before the first evaluation: any gradient is smaller than the infinite one."""
     infinite = jnp.full(partition.shape, jnp.inf, start.dtype)
     none = jnp.zeros(partition.shape, jnp.int32)
-    one, zero = jnp.ones_like(infinite), jnp.zeros_like(infinite)
-    numbers = _Numbers(slope=zero, length=one, norm=infinite, smallest=infinite)
+    numbers = _Numbers(length=jnp.ones_like(infinite), norm=infinite, smallest=infinite)
     counts = _Counts(none, none, none, none, none)
     return _State(start, jnp.zeros_like(start), jnp.stack(numbers), jnp.stack(counts))
 
@@ -270,9 +264,8 @@ def _advance(
     ended = at_rounding | is_close(tried, point.norm) | (stalled >= _STALL_STEPS)
     done = ended & settled & jnp.isfinite(point.norm)
     turns = accepted & ~done
-    step, decrease, inner = direction(problem, point, turns, _forcing(point))
+    step, inner = direction(problem, point, turns, _forcing(point))
     numbers = _Numbers(
-        slope=-decrease,
         length=jnp.ones_like(old.length),
         norm=point.norm,
         smallest=jnp.minimum(old.smallest, point.size),
