@@ -88,41 +88,6 @@ def gradient(model: Model, comparisons: Comparisons, scores: Array) -> Array:
     return _add_differences(precision * (scores - mean), comparisons, residual)
 
 
-class RowSums(NamedTuple):
-    """What the rows of each item add up to, wherever the scores are; for `_rounding`."""
-
-    squares: Array  # Σ (w r)²
-    num_alike: Array  # (Σ w)² / Σ w²: how many rows, were they of one weight
-
-
-def row_sums(comparisons: Comparisons, dtype) -> RowSums:
-    """Computed once for all points."""
-    value, weight = _columns(comparisons, dtype)
-    columns = [jnp.square(weight * value), weight, jnp.square(weight)]
-    squares, total, of_squares = (jnp.add(*_scatter(comparisons, column)) for column in columns)
-    return RowSums(squares, jnp.square(total) / jnp.where(of_squares > 0, of_squares, 1))
-
-
-def _rounding(sums: RowSums, scores: Array, curvature: Array, long_sums: Array) -> Array:
-    """The squared rounding errors, in units of ε², of each item's sum of slopes w (Φ'(t) − r).
-
-    A row is rounded to ε w (|Φ'| + |r|), and its t = θ_a − θ_b to ε (|θ_a| + |θ_b|), which w Φ''
-    multiplies. Errors of rows are independent, so their squares add up. Row by row they would cost
-    as much as the gradient; added up over the rows of an item, near the optimum,
-
-    - Φ' is about as large as r: 2 w |r|;
-    - others that matter have about its score: 2 |θ| w Φ'', and the squares of n such terms add up
-      to the square of their sum, the curvature, over n.
-
-    A sum S of n terms of one size and sign, added one by one, is off by ε S √(n/36) or so besides,
-    and n = S²/Q with Q the sum of their squares. Sums that change sign on the way have a small S.
-    """
-    squares = 4 * sums.squares
-    drift = jnp.square(long_sums) / (36 * jnp.where(squares > 0, squares, 1))
-    level = jnp.square(2 * scores * curvature) / jnp.maximum(sums.num_alike, 1)
-    return squares + level + drift
-
-
 class Evaluation(NamedTuple):
     """What one pass over the comparisons tells at a point.
 
@@ -144,30 +109,36 @@ class Evaluation(NamedTuple):
 def evaluate(
     model: Model,
     comparisons: Comparisons,
-    sums: RowSums,
     scores: Array,
     partition: AbstractPartition = ONE,
 ) -> Evaluation:
     """Gradient and curvature together."""
     mean, precision = model.prior(comparisons.num_items, scores.dtype)
     value, weight = _columns(comparisons, scores.dtype)
-    t = _differences(comparisons, scores)
-    slopes, curvature = weight * (model.law.mean(t) - value), weight * model.law.variance(t)
-    pull = precision * (scores - mean)
-    # Column by column: an array of pairs would be filled entry by entry, without vector registers.
+    at_a, at_b = gather(scores, comparisons.a), gather(scores, comparisons.b)
+    t = at_a - at_b
+    expected, variance = model.law.mean(t), model.law.variance(t)
+    slopes, curvature = weight * (expected - value), weight * variance
+    # Every term is rounded to a relative ε, and so is t = θ_a − θ_b, by ε times the scores.
+    moved = jnp.abs(at_a) + jnp.abs(at_b)
+    terms = weight * (jnp.abs(expected) + jnp.abs(value)) + curvature * moved
+    # Column by column: an array of triples would be filled entry by entry, not by vectors.
     first, second = _scatter(comparisons, slopes)
+    added, squares = (_sums(comparisons, column) for column in (curvature, terms * terms))
+    # A sum S of n terms of one size and sign, added one by one, is off by ε S √(n/36) or so, and
+    # n = S²/Q with Q the sum of their squares. Sums that change sign on the way have a small S.
+    long_sums = jnp.square(first) + jnp.square(second)
+    drift = jnp.square(long_sums) / (36 * jnp.where(squares > 0, squares, 1))
+    pull = precision * (scores - mean)
     gradient = pull + (first - second)
-    added = jnp.zeros_like(scores).at[comparisons.a].add(curvature, **IN_RANGE)
-    added = added.at[comparisons.b].add(curvature, **IN_RANGE)
     diagonal = precision + added
     inverse = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
-    rounding = _rounding(sums, scores, added, jnp.square(first) + jnp.square(second))
     norm, size, noise = (
         jnp.sqrt(partition.inner(x, y))
         for x, y in (
             (gradient, gradient),
             (gradient, gradient * inverse),
-            (pull * pull + rounding, inverse),
+            (pull * pull + squares + drift, inverse),
         )
     )
     return Evaluation(
@@ -212,6 +183,13 @@ def hessian_matrix(comparisons: Comparisons, curvature: Array, diagonal: Array) 
 def _differences(comparisons: Comparisons, scores: Array) -> Array:
     """B θ."""
     return gather(scores, comparisons.a) - gather(scores, comparisons.b)
+
+
+def _sums(comparisons: Comparisons, rows: Array) -> Array:
+    """For each item the sum of its rows."""
+    zero = jnp.zeros(comparisons.num_items, rows.dtype)
+    added = zero.at[comparisons.a].add(rows, **IN_RANGE)
+    return added.at[comparisons.b].add(rows, **IN_RANGE)
 
 
 def _add_differences(entries: Array, comparisons: Comparisons, rows: Array) -> Array:

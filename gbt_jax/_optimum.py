@@ -21,7 +21,6 @@ from ._objective import (
     interleaved,
     losses,
     negative_log_posterior,
-    row_sums,
 )
 from ._partition import ONE, AbstractPartition
 from ._solvers import AbstractSolver
@@ -30,9 +29,8 @@ from .laws import AbstractRootLaw
 
 def problem(model: Model, comparisons: Comparisons, partition: AbstractPartition = ONE) -> Problem:
     """What a solver sees of a model and comparisons."""
-    sums = row_sums(comparisons, comparisons.value.dtype)
     return Problem(
-        functools.partial(evaluate, model, comparisons, sums, partition=partition),
+        functools.partial(evaluate, model, comparisons, partition=partition),
         functools.partial(losses, model, comparisons, partition=partition),
         functools.partial(hessian_product, model, comparisons),
         functools.partial(dense_hessian, comparisons),

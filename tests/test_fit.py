@@ -368,3 +368,18 @@ def test_arrays_are_copied_at_the_door():
     a[0], value[0] = 2, -0.5
     np.testing.assert_array_equal(comparisons.a, [0, 1])
     np.testing.assert_array_equal(comparisons.value, [0.5, 0.25])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("value", [0.0, 1e-8, 1e-12, 1e-20])
+def test_values_of_next_to_nothing_do_not_end_a_fit_early(value, dtype):
+    # Slopes w (Φ' − r) are far larger than r here: rounding is measured by terms, not by values.
+    apart = gbt.Model(laws.Uniform(), prior_mean=np.array([3, -3], dtype))
+    pair = gbt.Comparisons([0], [1], np.array([value], dtype), num_items=2)
+    size = 60
+    a, b = np.append(0, np.ones(size - 2, int)), np.append(1, np.arange(2, size))
+    values = np.append(value, np.full(size - 2, 0.95)).astype(dtype)
+    star = gbt.Comparisons(a, b, values, num_items=size)
+    eps = float(np.finfo(dtype).eps)
+    assert gbt.fit(apart, pair).gradient_norm < 16 * eps
+    assert gbt.fit(gbt.Model(laws.Uniform(), dtype(3)), star).gradient_norm < 300 * eps
