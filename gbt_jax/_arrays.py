@@ -18,9 +18,9 @@ def is_concrete(*values: object) -> bool:
 def as_array(value: ArrayLike, dtype: Any = None) -> Array:
     """`jnp.asarray`, which for arrays of NumPy would compile a program for each of their shapes.
 
-    They are copied: whoever made them may change them later.
+    They are copied: whoever made them may change them later. JAX refuses masked ones, and so do we.
     """
-    if isinstance(value, np.ndarray):
+    if type(value) is np.ndarray:
         return jax.device_put(np.array(value, dtype))
     return jnp.asarray(value, dtype)
 

@@ -37,8 +37,8 @@ def minimise(
 
     def is_done(state) -> Array:
         z, point, _, _, stalled, _ = state
-        at_rounding = point.size <= _NOISE_FACTOR * point.noise
-        near = point.size <= _STALL_FACTOR * point.noise
+        near = (point.size <= _STALL_FACTOR * point.noise) & jnp.isfinite(point.noise)
+        at_rounding = near & (point.size <= _NOISE_FACTOR * point.noise)
         return (
             at_rounding
             | is_close(start + unit * z, point.norm)

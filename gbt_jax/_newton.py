@@ -260,7 +260,7 @@ def _advance(
     still_falls = partition.inner(point.gradient, state.step) <= 0
     is_good = is_flatter | (near_rounding & settled) | (still_falls & jnp.isfinite(point.size))
     accepted = _goes_on(counts, max_steps) & is_good
-    at_rounding = point.size <= _NOISE_FACTOR * point.noise
+    at_rounding = near_rounding & (point.size <= _NOISE_FACTOR * point.noise)
     ended = at_rounding | is_close(tried, point.norm) | (stalled >= _STALL_STEPS)
     done = ended & settled & jnp.isfinite(point.norm)
     turns = accepted & ~done

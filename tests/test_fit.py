@@ -383,3 +383,17 @@ def test_values_of_next_to_nothing_do_not_end_a_fit_early(value, dtype):
     eps = float(np.finfo(dtype).eps)
     assert gbt.fit(apart, pair).gradient_norm < 16 * eps
     assert gbt.fit(gbt.Model(laws.Uniform(), dtype(3)), star).gradient_norm < 300 * eps
+
+
+def test_rounding_that_overflows_is_no_success():
+    # Squares of squares of these values are beyond float32.
+    comparisons = gbt.Comparisons([0, 0], [1, 2], np.array([1e10, 0.5], np.float32), num_items=3)
+    for solver in SOLVERS:
+        fit = gbt.fit(gbt.Model(laws.Gaussian(1.0), 3.0), comparisons, solver=solver, throw=False)
+        assert fit.gradient_norm < 1e5 or fit.result is not gbt.RESULTS.successful
+
+
+def test_masked_arrays_are_refused():
+    masked = np.ma.array([0.5, 0.9], mask=[False, True])
+    with pytest.raises(ValueError, match="masked"):
+        gbt.Comparisons([0, 1], [1, 2], masked, num_items=3)
