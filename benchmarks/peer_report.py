@@ -36,13 +36,19 @@ Filled marks are tightest settings, open ones defaults; stars are ours.
 
 ## Where targets are missed, and why
 
-Fits spend most of their time in products with the Hessian, which XLA compiles to gathers and
-scatters over the rows. SciPy multiplies with the same matrix in CSR form, in a third to 0.7 of the
-time (`python benchmarks/products.py`). That is how its sparse Newton keeps up with us on single
-problems; where users are many, or rows do not fit into the cache, it does not. The same script
-shows what would help: each item's neighbours in short segments need gathers alone, and are two to
-four times as fast in XLA where items have many comparisons, but sorting comparisons into that
-layout takes about as long as a fit saves.
+SciPy's sparse Newton does what we do: as many Newton steps, as many conjugate gradients, each
+product in CSR form by compiled code. What can be gained is in a product and in a pass over rows.
+
+- A product gathers two scores per row and adds to two items, which takes XLA one to three times as
+  long as SciPy's CSR (`python benchmarks/products.py`). Each item's neighbours in short segments
+  need gathers alone, and are faster where items have many comparisons, but to sort rows into them
+  costs about what it saves.
+- A pass for gradient and curvature also sums up rounding errors, by which a fit knows its end. To
+  estimate these from sums per item made passes shorter, and ended fits of small values early: it
+  was given up.
+- Tournesol's users are sparse graphs that need many products. `fit_users` pads them to a few
+  shapes, so that new data compile nothing, and takes about as long as a loop of `fit`
+  (`python benchmarks/users.py`).
 
 """
 
