@@ -128,7 +128,8 @@ def evaluate(
     # A sum S of n terms of one size and sign, added one by one, is off by ε S √(n/36) or so, and
     # n = S²/Q with Q the sum of their squares. Sums that change sign on the way have a small S.
     long_sums = jnp.square(first) + jnp.square(second)
-    drift = jnp.square(long_sums) / (36 * jnp.where(squares > 0, squares, 1))
+    # The ratio first: fourth powers of weights overflow long before their squares do.
+    drift = long_sums * (long_sums / (36 * jnp.where(squares > 0, squares, 1)))
     pull = precision * (scores - mean)
     gradient = pull + (first - second)
     diagonal = precision + added
