@@ -1,11 +1,14 @@
-"""Parts of the comparison graph, against SciPy."""
+"""Parts of the comparison graph, against SciPy, and optima that exist, against all groups."""
+
+import itertools
 
 import numpy as np
 import pytest
 import scipy.sparse
 from scipy.sparse.csgraph import connected_components
 
-from gbt_jax._graph import component_numbers
+import gbt_jax as gbt
+from gbt_jax._graph import component_numbers, unbounded_items
 
 
 def expected(a: np.ndarray, b: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
@@ -42,3 +45,44 @@ def test_components_of_nothing():
     none = np.zeros(0, int)
     assert component_numbers(none, none, np.zeros(0), 0).shape == (0,)
     np.testing.assert_array_equal(component_numbers(none, none, np.zeros(0), 3), [0, 1, 2])
+
+
+def runs_away(a, b, value, counts, held, size) -> bool:
+    """Whether a group without a prior could move up, or down, and lower the loss forever."""
+    for members in itertools.product([False, True], repeat=size):
+        group = np.array(members)
+        crossing = counts & (group[a] != group[b])
+        says = np.where(group[a], value, -value)[crossing]
+        if says.size and not (group & held).any() and abs(says.sum()) == says.size:
+            return True
+    return False
+
+
+def test_optima_that_exist():
+    """Every group of five items, with parallel rows, draws, weights of 0 and some priors."""
+    rng, size, seen = np.random.default_rng(0), 5, set()
+    for case in range(200):
+        rows = int(rng.integers(1, 12))
+        a = rng.integers(0, size, rows)
+        b = (a + rng.integers(1, size, rows)) % size
+        value = rng.choice([-1.0, 0.0, 1.0], rows, p=[0.45, 0.1, 0.45])
+        weight = rng.choice([0.0, 2.0], rows, p=[0.2, 0.8])
+        if case % 2:  # so many that a short count of them would be 0
+            a, b, value, weight = (np.repeat(x, 256) for x in (a, b, value, weight))
+        held = rng.random(size) < 0.2
+        std = np.where(held, 1.0, np.inf)
+        model = gbt.Model(gbt.laws.Davidson(1.0), std)
+        found = unbounded_items(model, gbt.Comparisons(a, b, value, weight, num_items=size))
+        wanted = runs_away(a, b, value, weight > 0, held, size)
+        assert (found.size > 0) == wanted
+        seen.add(wanted)
+    assert seen == {False, True}
+
+
+def test_items_at_the_top_are_named():
+    # 3 and 4 beat all others and drew among themselves; 0 lost to all.
+    a, b = np.array([1, 2, 3, 3, 4, 3]), np.array([0, 0, 1, 2, 1, 4])
+    value = np.array([1.0, 1, 1, 1, 1, 0])
+    rows = gbt.Comparisons(a, b, value, num_items=6)
+    found = unbounded_items(gbt.Model(gbt.laws.Davidson(1.0), np.inf), rows)
+    np.testing.assert_array_equal(found, [3, 4])
