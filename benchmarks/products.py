@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from contestants.protocol import Problem
-from peer_work import TOURNESOL, binary, erdos_renyi, largest, tournesol
+from peer_problems import TOURNESOL, binary, erdos_renyi, largest, tournesol
 
 from gbt_jax._arrays import IN_RANGE, gather
 

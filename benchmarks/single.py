@@ -3,13 +3,15 @@
     python benchmarks/single.py [--quick]
 
 prints, for each problem, the time of a fit and of one VJP through it as multiples of one jitted
-gradient evaluation of the same loss (best of several, interleaved, after compilation), how time
-grows with the number of comparisons, the memory a fit needs per comparison, and what compilation
-costs. Ratios come from one run, because machines are noisy. The Tournesol problems are read from
-the shared data beside the repository and left out where there are none.
+gradient evaluation of the same loss (best of several, interleaved, after compilation), which part
+of a fit its passes over the rows and its products with the Hessian would take alone, how time grows
+with the number of comparisons, the memory a fit needs per comparison, and what compilation costs.
+Ratios come from one run, because machines are noisy. The Tournesol problems are read from the
+shared data beside the repository and left out where there are none.
 """
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,10 +19,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import peer_work
+import peer_problems
 
 import gbt_jax as gbt
 from gbt_jax import _fit, laws
+from gbt_jax._objective import evaluate, hessian_product, interleaved
 
 
 def best_times(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
@@ -58,11 +61,11 @@ def erdos_renyi(num_items: int, chance: float, law: laws.AbstractRootLaw) -> gbt
 
 def tournesol() -> list[gbt.Comparisons]:
     """One problem per user and criterion."""
-    if not peer_work.TOURNESOL.exists():
+    if not peer_problems.TOURNESOL.exists():
         return []
     return [
         gbt.Comparisons(user.a, user.b, user.value, num_items=user.num_items)
-        for user in peer_work.tournesol().by_user()
+        for user in peer_problems.tournesol().by_user()
     ]
 
 
@@ -79,23 +82,43 @@ def vjp(model: gbt.Model, comparisons: gbt.Comparisons, start, cotangent):
     return jax.vjp(scores, comparisons.value)[1](cotangent)[0]
 
 
+@functools.partial(jax.jit, static_argnames=("passes", "products"))
+def steps(model: gbt.Model, comparisons: gbt.Comparisons, scores, *, passes: int, products: int):
+    """As many passes and products as a fit makes, one after the other, and nothing else."""
+    rows = interleaved(comparisons)
+
+    def one_pass(_, state):
+        x, _ = state
+        point = evaluate(model, rows, x)
+        used = point.gradient / point.diagonal * (point.norm + point.size + point.noise)
+        return x + 1e-30 * used, point.curvature
+
+    def one_product(_, state):
+        x, curvature = state
+        return 1e-3 * hessian_product(model, rows, curvature, x), curvature
+
+    state = jax.lax.fori_loop(0, passes, one_pass, (scores, jnp.zeros_like(rows.value)))
+    return jax.lax.fori_loop(0, products, one_product, state)[0]
+
+
 def costs(model: gbt.Model, comparisons: gbt.Comparisons, repeats: int) -> dict[str, float]:
     fitted = gbt.fit(model, comparisons)
     cotangent = jnp.ones_like(fitted.scores)
+    newton, cg = int(fitted.stats.newton_steps), int(fitted.stats.cg_steps)
     times = best_times(
         {
             "gradient": lambda: gradient(model, comparisons, fitted.scores),
             "fit": lambda: gbt.fit(model, comparisons).scores,
+            "passes": lambda: steps(
+                model, comparisons, fitted.scores, passes=newton + 1, products=0
+            ),
+            "products": lambda: steps(model, comparisons, fitted.scores, passes=0, products=cg),
             "fit+vjp": lambda: vjp(model, comparisons, None, cotangent),
         },
         repeats,
     )
     times["vjp"] = times["fit+vjp"] - times["fit"]
-    return times | {
-        "newton": int(fitted.stats.newton_steps),
-        "cg": int(fitted.stats.cg_steps),
-        "error": float(fitted.error_bound),
-    }
+    return times | {"newton": newton, "cg": cg, "error": float(fitted.error_bound)}
 
 
 def show(name: str, rows: list[dict[str, float]]) -> None:
@@ -103,8 +126,11 @@ def show(name: str, rows: list[dict[str, float]]) -> None:
     print(
         f"{name:34} fit {1e3 * total['fit']:9.2f} ms = {total['fit'] / total['gradient']:6.1f} "
         f"gradients; vjp {total['vjp'] / total['fit']:5.2f} fits; {total['newton']:4.0f} Newton, "
-        f"{total['cg']:5.0f} CG; error bound {max(row['error'] for row in rows):.0e}",
-        flush=True,
+        f"{total['cg']:5.0f} CG; error bound {max(row['error'] for row in rows):.0e}"
+    )
+    share = {name: f"{total[name] / total['fit']:.2f}" for name in ("passes", "products")}
+    print(
+        f"{'':34} its passes alone take {share['passes']} of it, its products {share['products']}"
     )
 
 

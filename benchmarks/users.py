@@ -21,7 +21,7 @@ import time
 import jax
 import numpy as np
 from contestants import losses
-from peer_work import TOURNESOL
+from peer_problems import TOURNESOL
 from single import best_times, tournesol
 
 import gbt_jax as gbt

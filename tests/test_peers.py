@@ -9,6 +9,7 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import peer_history
+import peer_problems
 import peer_report
 import peer_rows
 import peer_work
@@ -42,8 +43,8 @@ def test_the_judge_knows_the_laws():
 
 
 def test_the_gradient_is_that_of_the_loss():
-    problem = peer_work.one(
-        peer_work.random_pairs(6, 30, np.random.default_rng(0)), 6, "uniform", 2.0
+    problem = peer_problems.one(
+        peer_problems.random_pairs(6, 30, np.random.default_rng(0)), 6, "uniform", 2.0
     )
     scores, step = np.linspace(-1, 1, 6), 1e-6
     for item in range(6):
@@ -58,7 +59,7 @@ def test_the_gradient_is_that_of_the_loss():
 def test_values_are_drawn_from_the_law(law):
     rng = np.random.default_rng(0)
     for t in (-3.0, -0.2, 0.0, 1.0, 8.0):
-        values = peer_work.drawn(law, np.full(40_000, t), rng)
+        values = peer_problems.drawn(law, np.full(40_000, t), rng)
         mean = losses.LAWS[law].mean(np.array([t]))[0]
         spread = np.sqrt(losses.LAWS[law].variance(np.array([t]))[0] / values.size)
         assert abs(values.mean() - mean) < 5 * spread
@@ -66,10 +67,10 @@ def test_values_are_drawn_from_the_law(law):
 
 
 def test_users_are_told_apart():
-    problem = peer_work.many_users(20)
+    problem = peer_problems.many_users(20)
     users = list(problem.by_user())
     assert len(users) == problem.num_users == 20
-    again = peer_work.together(users)
+    again = peer_problems.together(users)
     for name in ("a", "b", "value", "owner"):
         np.testing.assert_array_equal(getattr(again, name), getattr(problem, name))
     shuffled = np.random.default_rng(0).permutation(problem.value.size)
@@ -103,7 +104,7 @@ def run(script: str, method: str, problem: Path, answer: Path) -> dict:
 
 
 def test_contestants_agree_and_fail_aloud(tmp_path):
-    problem = peer_work.many_users(3)
+    problem = peer_problems.many_users(3)
     problem.save(str(tmp_path / "problem.npz"))
     found = {}
     for script, method in (
@@ -122,7 +123,7 @@ def test_contestants_agree_and_fail_aloud(tmp_path):
 
 
 def test_a_contestant_that_takes_too_long_is_stopped(tmp_path):
-    problem = peer_work.erdos_renyi()
+    problem = peer_problems.erdos_renyi()
     problem.save(str(tmp_path / "problem.npz"))
     contestant = peers.Contestant("scipy", sys.executable)
     where = str(tmp_path / "problem.npz"), str(tmp_path / "answer.npy")
@@ -166,7 +167,7 @@ def test_single_precision_has_a_heading_of_its_own():
 
 
 def test_contestants_compute_in_float32(tmp_path):
-    problem = peer_work.binary(20, 400, 1.0)()
+    problem = peer_problems.binary(20, 400, 1.0)()
     problem = problem._replace(value=problem.value.astype(np.float32))
     problem.save(str(tmp_path / "problem.npz"))
     where = tmp_path / "problem.npz", tmp_path / "answer.npy"
@@ -180,7 +181,7 @@ def test_contestants_compute_in_float32(tmp_path):
 
 
 def test_judgement(tmp_path):
-    problem = peer_work.erdos_renyi()
+    problem = peer_problems.erdos_renyi()
     for kind, method in (("jacobian", "jacobian"), ("std", "std")):
         problem.save(str(tmp_path / "problem.npz"))
         run("with_scipy.py", method, tmp_path / "problem.npz", tmp_path / "answer.npy")
@@ -244,7 +245,7 @@ def test_ratios_have_not_collapsed():
 
 
 def test_problem_files_keep_everything(tmp_path):
-    problem = peer_work.binary(10, 30, np.inf)()
+    problem = peer_problems.binary(10, 30, np.inf)()
     problem.save(str(tmp_path / "problem.npz"))
     again = Problem.load(str(tmp_path / "problem.npz"))
     assert again.law == "bradley-terry"
