@@ -90,7 +90,7 @@ def steps(model: gbt.Model, comparisons: gbt.Comparisons, scores, *, passes: int
     def one_pass(_, state):
         x, _ = state
         point = evaluate(model, rows, x)
-        used = point.gradient / point.diagonal * (point.norm + point.size + point.noise)
+        used = point.gradient / point.diagonal * (point.norm + point.size)
         return x + 1e-30 * used, point.curvature
 
     def one_product(_, state):

@@ -37,8 +37,9 @@ def minimise(
 
     def is_done(state) -> Array:
         z, point, _, _, stalled, _ = state
-        near = (point.size <= _STALL_FACTOR * point.noise) & jnp.isfinite(point.noise)
-        at_rounding = near & (point.size <= _NOISE_FACTOR * point.noise)
+        noise = problem.noise(start + unit * z, point)
+        near = (point.size <= _STALL_FACTOR * noise) & jnp.isfinite(noise)
+        at_rounding = near & (point.size <= _NOISE_FACTOR * noise)
         return (
             at_rounding
             | is_close(start + unit * z, point.norm)

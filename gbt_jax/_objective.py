@@ -91,19 +91,18 @@ def gradient(model: Model, comparisons: Comparisons, scores: Array) -> Array:
 class Evaluation(NamedTuple):
     """What one pass over the comparisons tells at a point.
 
-    `size` and `noise` measure the gradient and its rounding errors in the norm √(gᵀ D⁻¹ g), D the
-    diagonal of the Hessian: a bound, within the graph's conditioning, of the distance to the
-    optimum in the metric of the curvature. Unlike ‖g‖ it gives each item its own scale, so that
-    one item with a huge weight does not hide the others. With a partition, each problem has its
-    own `norm`, `size` and `noise`.
+    `size` measures the gradient in the norm √(gᵀ D⁻¹ g), D the diagonal of the Hessian: a bound,
+    within the graph's conditioning, of the distance to the optimum in the metric of the curvature.
+    Unlike ‖g‖ it gives each item its own scale, so that one item with a huge weight does not hide
+    the others. With a partition, each problem has its own `norm` and `size`.
     """
 
     gradient: Array
     norm: Array  # ‖∇L‖₂
     size: Array
-    noise: Array
     curvature: Array  # w Φ''(t), one per comparison
     diagonal: Array
+    sums: Array  # squares of the two sums, as first and as second, that make up each gradient
 
 
 def evaluate(
@@ -115,41 +114,54 @@ def evaluate(
     """Gradient and curvature together."""
     mean, precision = model.prior(comparisons.num_items, scores.dtype)
     value, weight = _columns(comparisons, scores.dtype)
-    at_a, at_b = gather(scores, comparisons.a), gather(scores, comparisons.b)
-    t = at_a - at_b
-    expected, variance = model.law.mean(t), model.law.variance(t)
-    slopes, curvature = weight * (expected - value), weight * variance
-    # Every term is rounded to a relative ε, and so is t = θ_a − θ_b, by ε times the scores.
-    moved = jnp.abs(at_a) + jnp.abs(at_b)
-    terms = weight * (jnp.abs(expected) + jnp.abs(value)) + curvature * moved
-    # Column by column: an array of triples would be filled entry by entry, not by vectors.
+    t = _differences(comparisons, scores)
+    slopes, curvature = weight * (model.law.mean(t) - value), weight * model.law.variance(t)
+    # Column by column: an array of pairs would be filled entry by entry, not by vectors.
     first, second = _scatter(comparisons, slopes)
-    added, squares = (_sums(comparisons, column) for column in (curvature, terms * terms))
-    # A sum S of n terms of one size and sign, added one by one, is off by ε S √(n/36) or so, and
-    # n = S²/Q with Q the sum of their squares. Sums that change sign on the way have a small S.
-    long_sums = jnp.square(first) + jnp.square(second)
-    # The ratio first: fourth powers of weights overflow long before their squares do.
-    drift = long_sums * (long_sums / (36 * jnp.where(squares > 0, squares, 1)))
-    pull = precision * (scores - mean)
-    gradient = pull + (first - second)
-    diagonal = precision + added
-    inverse = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
-    norm, size, noise = (
-        jnp.sqrt(partition.inner(x, y))
-        for x, y in (
-            (gradient, gradient),
-            (gradient, gradient * inverse),
-            (pull * pull + squares + drift, inverse),
-        )
-    )
+    gradient = precision * (scores - mean) + (first - second)
+    diagonal = precision + _sums(comparisons, curvature)
     return Evaluation(
         gradient=gradient,
-        norm=norm,
-        size=size,
-        noise=jnp.finfo(scores.dtype).eps * noise,
+        norm=jnp.sqrt(partition.inner(gradient, gradient)),
+        size=jnp.sqrt(partition.inner(gradient, gradient * _inverse(diagonal))),
         curvature=curvature,
         diagonal=diagonal,
+        sums=jnp.square(first) + jnp.square(second),
     )
+
+
+def rounding(
+    model: Model,
+    comparisons: Comparisons,
+    scores: Array,
+    point: Evaluation,
+    partition: AbstractPartition = ONE,
+) -> Array:
+    """The rounding errors of an evaluated gradient, in the norm of its `size`.
+
+    It takes a pass of its own, nearly as long as the one for the gradient. Row by row, because sums
+    of items cannot tell terms that are all of one size from few large ones.
+    """
+    mean, precision = model.prior(comparisons.num_items, scores.dtype)
+    value, weight = _columns(comparisons, scores.dtype)
+    at_a, at_b = gather(scores, comparisons.a), gather(scores, comparisons.b)
+    expected = model.law.mean(at_a - at_b)
+    # Every term is rounded to a relative ε, and so is t = θ_a − θ_b, by ε times the scores.
+    moved = jnp.abs(at_a) + jnp.abs(at_b)
+    terms = weight * (jnp.abs(expected) + jnp.abs(value)) + point.curvature * moved
+    squares = _sums(comparisons, terms * terms)
+    # A sum S of n terms of one size and sign, added one by one, is off by ε S √(n/36) or so, and
+    # n = S²/Q with Q the sum of their squares. Sums that change sign on the way have a small S.
+    # The ratio first: fourth powers of weights overflow long before their squares do.
+    drift = point.sums * (point.sums / (36 * jnp.where(squares > 0, squares, 1)))
+    pull = precision * (scores - mean)
+    total = partition.inner(pull * pull + squares + drift, _inverse(point.diagonal))
+    return jnp.finfo(scores.dtype).eps * jnp.sqrt(total)
+
+
+def _inverse(diagonal: Array) -> Array:
+    """0 for 0: what no prior and no comparison holds has no gradient either."""
+    return jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
 
 
 def hessian_product(

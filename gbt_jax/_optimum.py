@@ -21,6 +21,7 @@ from ._objective import (
     interleaved,
     losses,
     negative_log_posterior,
+    rounding,
 )
 from ._partition import ONE, AbstractPartition
 from ._solvers import AbstractSolver
@@ -31,6 +32,7 @@ def problem(model: Model, comparisons: Comparisons, partition: AbstractPartition
     """What a solver sees of a model and comparisons."""
     return Problem(
         functools.partial(evaluate, model, comparisons, partition=partition),
+        functools.partial(rounding, model, comparisons, partition=partition),
         functools.partial(losses, model, comparisons, partition=partition),
         functools.partial(hessian_product, model, comparisons),
         functools.partial(dense_hessian, comparisons),
