@@ -16,11 +16,11 @@ PREAMBLE = """\
 
 Every number on this page was measured by `python benchmarks/peers.py` on a machine with two cores
 and no GPU; all tables are made from `benchmarks/results/peers.csv`. Contestants run as processes of
-their own, take turns, and are timed from prepared data to the answer, best of five after a first
-call that may compile (jaxopt, optax and optimistix were compiled before theirs). "Times ours" is
-their time divided by that of the first line; the targets are for the tightest settings, and want
-our gradient to be as small as theirs. Answers are judged by the largest entry of the gradient of
-the same loss, in float64.
+their own, take turns, and are timed from prepared data to the answer, best of five turns after a
+first call that may compile (jaxopt, optax and optimistix were compiled before theirs); a turn has
+as many calls as 0.3 seconds have room for. "Times ours" is their time divided by that of the
+first line; the targets are for the tightest settings, and want our gradient to be as small as
+theirs. Answers are judged by the largest entry of the gradient of the same loss, in float64.
 
 Each library runs at its default setting and at its tightest. SciPy's *sparse Newton* and *dense
 Newton* are written by hand for this contest: Newton's method for all users as one problem, with a

@@ -8,8 +8,9 @@
 
 Contestants (`contestants/with_*.py`) run as processes of their own, in environments that are made
 from `contestants/requirements/` on the first run; all of them read the same problem files. They
-take turns, best of five after a first call that may compile; a method that needs longer than
-`--limit` seconds for one answer is stopped, and one that needs more than a few runs fewer times.
+take turns, best of five after a first call that may compile; in a turn a method is called until 0.3
+seconds are over. One that needs longer than `--limit` seconds for one answer is stopped,
+and one that needs more than a few runs fewer times.
 All answers are judged by one gradient in float64, in NumPy (`contestants/losses.py`).
 
 Results go to `results/peers.csv` (`peer_rows.py`), from which `peer_report.py` makes the tables and
@@ -50,6 +51,7 @@ ENVIRONMENTS = {
     "torch": "solidago",
 }
 BUDGET = 12.0  # seconds for the repeats of one method
+TURN = 0.3  # seconds for one turn, unless one call takes longer
 
 
 class Contestant:
@@ -59,7 +61,9 @@ class Contestant:
         self.command = [python, str(CONTESTANTS / f"with_{name}.py")]
         self.process: subprocess.Popen[str] | None = None
 
-    def ask(self, method: str, problem: str, to: str, limit: float) -> dict[str, Any]:
+    def ask(
+        self, method: str, problem: str, to: str, limit: float, fill: float = 0
+    ) -> dict[str, Any]:
         """One answer, or the error, or that it took too long."""
         if self.process is None:
             self.process = subprocess.Popen(
@@ -72,7 +76,8 @@ class Contestant:
         given, answers = self.process.stdin, self.process.stdout
         assert given is not None
         assert answers is not None
-        given.write(json.dumps({"method": method, "problem": problem, "to": to}) + "\n")
+        request = {"method": method, "problem": problem, "to": to, "fill": fill}
+        given.write(json.dumps(request) + "\n")
         given.flush()
         if not select.select([answers], [], [], limit)[0]:
             self.stop()
@@ -205,7 +210,7 @@ class Contest:
                     continue  # so long that nothing in it was compilation
                 path, _ = files[entry.sample]
                 reply = self.contestants[entry.contestant].ask(
-                    entry.method, path, self._answer(entry), self.limit
+                    entry.method, path, self._answer(entry), self.limit, TURN
                 )
                 if "seconds" in reply:
                     time_of.append(reply["seconds"])

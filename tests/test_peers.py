@@ -16,7 +16,7 @@ import peer_work
 import peers
 import pytest
 from contestants import losses
-from contestants.protocol import Problem
+from contestants.protocol import Problem, timed
 
 BENCHMARKS = Path(peers.__file__).parent
 POINTS = [s * 10.0**k for k in range(-8, 3) for s in (1, -1, 2.9, 3.1)]
@@ -120,6 +120,19 @@ def test_contestants_agree_and_fail_aloud(tmp_path):
         np.testing.assert_allclose(found[method], found["fit"], atol=1e-5)
     reply = run("with_scipy.py", "no such", tmp_path / "problem.npz", tmp_path / "answer.npy")
     assert "no such" in reply["error"]
+
+
+def test_a_turn_is_filled_with_calls(monkeypatch):
+    now, takes = [0.0], [3.0, 1.0, 2.0, 5.0]
+    monkeypatch.setattr("contestants.protocol.time.perf_counter", lambda: now[0])
+
+    def solve():
+        now[0] += takes.pop(0)
+        return np.array([len(takes)])
+
+    assert timed(solve, 0) == (np.array([3]), 3.0)
+    assert timed(solve, 2.5) == (np.array([1]), 1.0)
+    assert takes == [5.0]
 
 
 def test_a_contestant_that_takes_too_long_is_stopped(tmp_path):
