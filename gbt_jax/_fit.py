@@ -140,12 +140,14 @@ def fit(
     else:
         run = program(model, comparisons)
         result = run(model, comparisons, start, tolerances, solver=solver, max_steps=max_steps)
-    if is_concrete(result) and result.result is not RESULTS.successful:
+        # The program may still be running: nothing here waits for it.
+        if not _graph.is_held(model.prior_std, comparisons.weight):
+            result = _released(result)
+    is_known = throw or is_concrete(result.result_code)
+    if is_known and result.result is not RESULTS.successful:
         refuse_outside(model.law, comparisons)
-    if not unbounded.size and not _graph.is_held(model.prior_std, comparisons.weight):
-        result = _released(result)
-    if throw and result.result is not RESULTS.successful:
-        raise FitError(_explain(result, unbounded), result)
+        if throw:
+            raise FitError(_explain(result, unbounded), result)
     return result
 
 

@@ -32,7 +32,8 @@ def component_labels(comparisons: Comparisons) -> Array:
         offered = grand[others]
         updated = labels.at[labels[ends]].min(offered).at[ends].min(offered)
         updated = jnp.minimum(updated, grand)
-        return updated, jnp.any(updated != labels)
+        # Where everything is connected there is nothing left to find.
+        return updated, jnp.any(updated != labels) & jnp.any(updated != 0)
 
     return lax.while_loop(lambda state: state[1], advance, (items, jnp.asarray(True)))[0]
 
