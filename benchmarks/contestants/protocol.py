@@ -119,7 +119,8 @@ def serve(methods: dict[str, Method]) -> None:
         return {"seconds": seconds, "peak_mb": peak}
 
     if len(sys.argv) > 1:
-        print(json.dumps(answer(*sys.argv[1:])))
+        method, problem, to = sys.argv[1:]
+        print(json.dumps(answer(method, problem, to)))
         return
     for line in sys.stdin:
         print(json.dumps(answer(**json.loads(line))), flush=True)
