@@ -17,21 +17,18 @@ from ._partition import AbstractPartition
 def component_labels(comparisons: Comparisons) -> Array:
     """For each item the smallest item that comparisons connect it with; works under tracing.
 
-    Labels hook onto smaller labels of neighbours and shortcut through labels of labels, so the
-    number of rounds grows with the logarithm of the longest path.
+    The labels of a row's ends hook onto the smaller label of those two, and labels shortcut through
+    labels of labels, so the number of rounds grows with the logarithm of the longest path.
     """
     items = jnp.arange(comparisons.num_items, dtype=jnp.int32)
-    joined = comparisons.weight > 0
-    a = jnp.where(joined, comparisons.a, comparisons.b)
-    ends = jnp.concatenate([a, comparisons.b])
-    others = jnp.concatenate([comparisons.b, a])
+    a, b = jnp.where(comparisons.weight > 0, comparisons.a, comparisons.b), comparisons.b
 
     def advance(state):
         labels, _ = state
         grand = labels[labels]
-        offered = grand[others]
-        updated = labels.at[labels[ends]].min(offered).at[ends].min(offered)
-        updated = jnp.minimum(updated, grand)
+        offered = jnp.minimum(grand[a], grand[b])
+        hooked = labels.at[labels[a]].min(offered).at[labels[b]].min(offered)
+        updated = jnp.minimum(hooked[hooked], grand)
         # Where everything is connected there is nothing left to find.
         return updated, jnp.any(updated != labels) & jnp.any(updated != 0)
 
@@ -209,8 +206,10 @@ def unbounded_items(model: Model, comparisons: Comparisons) -> np.ndarray:
     ground = np.full(held.size, comparisons.num_items, a.dtype)
     tails = np.concatenate([low, high[back], held, ground])
     heads = np.concatenate([np.where(counts, high, low), low[back], ground, held])
-    arrows = _adjacency(tails, heads, comparisons.num_items + 1)
+    arrows = _adjacency(tails, heads, comparisons.num_items + min(held.size, 1))
     num_strong, strong = connected_components(arrows, directed=True, connection="strong")
+    if num_strong <= 1:
+        return np.zeros(0, int)
     num_weak, weak = connected_components(arrows, directed=True, connection="weak")
     if num_weak == num_strong:
         return np.zeros(0, int)
@@ -218,7 +217,7 @@ def unbounded_items(model: Model, comparisons: Comparisons) -> np.ndarray:
     leaves[strong[tails[strong[tails] != strong[heads]]]] = True
     first = np.unique(strong, return_index=True)[1]  # an item of each
     broken = np.bincount(weak[first], minlength=num_weak)[weak] > 1
-    return np.flatnonzero((broken & ~leaves[strong])[:-1])
+    return np.flatnonzero((broken & ~leaves[strong])[: comparisons.num_items])
 
 
 def _adjacency(tails: np.ndarray, heads: np.ndarray, size: int) -> Any:
