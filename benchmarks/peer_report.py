@@ -48,14 +48,19 @@ with the Hessian, and around them.
   four times as fast as the sparse Newton leaves 10 µs for each product, if nothing else took any
   time; the largest user's takes XLA 27 µs, and SciPy's CSR 19. `fit_users` also pads users to a few
   shapes, so that new data compile nothing.
-- Alone, passes and products take 0.6 of a fit at A = 500, and 0.5 of Tournesol's
-  (`python benchmarks/single.py`). The rest is the vectors of conjugate gradients, and what it costs
-  XLA to hand short kernels to its threads.
-- Passes sum up rounding errors, by which a fit knows its end, where the end may be near, and not
-  before. To estimate them from sums per item was faster still, and ended fits of small values
-  early.
-- Without a prior a fit asks first whether there is an optimum, and then for the level of each
-  connected component. evalica saves that time (see the undefeated item below).
+- Alone, passes and products take 0.7 of a fit at A = 500, and 0.6 of Tournesol's
+  (`python benchmarks/single.py`). The rest is the vectors of conjugate gradients, an order of rows
+  in which sums do not wait for each other, and passes that sum up rounding errors, by which a fit
+  knows its end. These are made at the start, and where the end may be near. To estimate them from
+  sums per item was faster still, and ended fits of small values early.
+- Products in float32 would be half the bytes, but up to 100,000 rows they take 0.8 to 1.04 of the
+  time of those in float64 (`python benchmarks/products.py`): rows and items are in a core's cache
+  there, and the time goes into finding places, not into bytes. At a million rows it is 0.6. So
+  32-bit inner solves would gain little where targets are missed.
+- Ten thousand small users wait for the slowest of their chunk, whose conjugate gradients run
+  together: 0.73 of the rows that products go through are of use. Chunks of users who take as many
+  steps would make that 0.97 (`python benchmarks/users.py`), but neither the number of their items
+  nor that of their comparisons tells who is slow.
 
 """
 

@@ -8,7 +8,9 @@
 Users have 5 to 60 items each (log-uniform) and twice as many comparisons, Uniform law, σ = 7, and
 everyone is solved to a gradient of 1e-9 (`atol` = σ² times that). All times are after compilation,
 best of a few, contestants interleaved. The loop runs on a sample of the users, and its time is
-multiplied up. SciPy and other packages on ten thousand users: `peers.py --only users`.
+multiplied up. A chunk waits for its slowest user: how much of the work on rows is of use, at most,
+is told too, and what it would be if it were known beforehand who is slow. SciPy and other packages
+on ten thousand users: `peers.py --only users`.
 """
 
 import argparse
@@ -25,7 +27,8 @@ from peer_problems import TOURNESOL
 from single import best_times, tournesol
 
 import gbt_jax as gbt
-from gbt_jax import laws
+from gbt_jax import _chunks, laws
+from gbt_jax._workers import num_workers
 
 SIGMA, TOLERANCE = 7.0, 1e-9
 ERROR_BOUND = SIGMA**2 * TOLERANCE  # the certificate that a gradient of that norm gives
@@ -72,6 +75,17 @@ def show_loop(num_users: int) -> None:
     print(f"scores apart by {apart:.0e}")
     for name, seconds in times.items():
         print(f"{name:28} {seconds:9.3f} s = {seconds / times['fit_users']:7.1f} × fit_users")
+    num_rows, steps = np.diff(data.row_offsets), np.asarray(fits.cg_steps)
+    planned = list(_chunks.plan(np.diff(data.item_offsets), num_rows, num_workers()))
+    by_steps = np.split(np.argsort(-steps), np.cumsum([users.size for _, users in planned])[:-1])
+    shares = [used_share(chunks, num_rows, steps) for chunks in ([u for _, u in planned], by_steps)]
+    print(f"of their products {shares[0]:.2f} are of use, by number of steps {shares[1]:.2f}")
+
+
+def used_share(chunks: list[np.ndarray], num_rows: np.ndarray, steps: np.ndarray) -> float:
+    """Of the rows of all products, those of users who still need them."""
+    made = sum(num_rows[users].sum() * steps[users].max() for users in chunks)
+    return (num_rows * steps).sum() / made
 
 
 def show_switch() -> None:
