@@ -8,7 +8,7 @@ import scipy.sparse
 from scipy.sparse.csgraph import connected_components
 
 import gbt_jax as gbt
-from gbt_jax._graph import component_numbers, unbounded_items
+from gbt_jax._graph import component_labels, component_numbers, unbounded_items
 
 
 def expected(a: np.ndarray, b: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
@@ -19,32 +19,48 @@ def expected(a: np.ndarray, b: np.ndarray, weight: np.ndarray, size: int) -> np.
     return connected_components(graph, directed=False)[1]
 
 
+def by_labels(a: np.ndarray, b: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
+    """Numbers in place of labels, each of which is the first item of its component."""
+    rows = gbt.Comparisons(a, b, np.zeros(a.size), weight, num_items=size)
+    first, number = np.unique(component_labels(rows), return_inverse=True)
+    np.testing.assert_array_equal(first, np.unique(number, return_index=True)[1])
+    return number
+
+
+both_ways = pytest.mark.parametrize("find", [component_numbers, by_labels])
+
+
+@both_ways
 @pytest.mark.parametrize("rows_per_item", [0, 0.3, 0.6, 1.0, 3.0])
-def test_components_of_random_graphs(rows_per_item):
+def test_components_of_random_graphs(find, rows_per_item):
     rng = np.random.default_rng(0)
-    for size in (1, 2, 17, 400):
+    for size in (2, 17, 400):
         rows = int(rows_per_item * size)
-        a, b = rng.integers(0, size, (2, rows))
+        a = rng.integers(0, size, rows)
+        b = (a + rng.integers(1, size, rows)) % size
         weight = rng.choice([0.0, 0.5], rows, p=[0.2, 0.8])
-        found = component_numbers(a, b, weight, size)
+        found = find(a, b, weight, size)
         np.testing.assert_array_equal(found, expected(a, b, weight, size))
 
 
-def test_components_of_long_chains():
+@both_ways
+def test_components_of_long_chains(find):
     size = 5000
     for order in (np.arange(size), np.random.default_rng(0).permutation(size)):
         a, b = order[:-1], order[1:]
         weight = np.ones(size - 1)
         weight[size // 2] = 0
-        found = component_numbers(a, b, weight, size)
+        found = find(a, b, weight, size)
         np.testing.assert_array_equal(found, expected(a, b, weight, size))
         assert found.max() == 1
 
 
-def test_components_of_nothing():
+@both_ways
+def test_components_of_nothing(find):
     none = np.zeros(0, int)
-    assert component_numbers(none, none, np.zeros(0), 0).shape == (0,)
-    np.testing.assert_array_equal(component_numbers(none, none, np.zeros(0), 3), [0, 1, 2])
+    assert find(none, none, np.zeros(0), 0).shape == (0,)
+    for size in (1, 3):
+        np.testing.assert_array_equal(find(none, none, np.zeros(0), size), np.arange(size))
 
 
 def runs_away(a, b, value, counts, held, size) -> bool:
