@@ -40,13 +40,13 @@ SciPy's sparse Newton does what we do: as many Newton steps, as many conjugate g
 product in CSR form by compiled code. What can be gained is in a pass over the rows, in a product
 with the Hessian, and around them.
 
-- A product gathers two scores per row and adds to two items. That takes XLA 3 to 6 ns a row, and
-  one to three times as long as SciPy's CSR (`python benchmarks/products.py`). Each item's
-  neighbours in short segments need gathers alone, and are faster where items have many comparisons,
-  but to sort rows into them costs more than it saves.
+- A product gathers two scores per row and adds to two items. That takes XLA 3 to 5 ns a row, and
+  one and a half to three times as long as SciPy's CSR (`python benchmarks/products.py`). Each
+  item's neighbours in short segments need gathers alone, and are faster where items have many
+  comparisons, but to sort rows into them costs more than it saves.
 - Tournesol's six users need 52 Newton steps and 872 products (`python benchmarks/single.py`). To be
   four times as fast as the sparse Newton leaves 10 µs for each product, if nothing else took any
-  time; the largest user's takes XLA 27 µs, and SciPy's CSR 19. `fit_users` also pads users to a few
+  time; the largest user's takes XLA 29 µs, and SciPy's CSR 19. `fit_users` also pads users to a few
   shapes, so that new data compile nothing.
 - Alone, passes and products take 0.7 of a fit at A = 500, and 0.6 of Tournesol's
   (`python benchmarks/single.py`). The rest is the vectors of conjugate gradients, an order of rows
@@ -58,9 +58,9 @@ with the Hessian, and around them.
   there, and the time goes into finding places, not into bytes. At a million rows it is 0.6. So
   32-bit inner solves would gain little where targets are missed.
 - Ten thousand small users wait for the slowest of their chunk, whose conjugate gradients run
-  together: 0.73 of the rows that products go through are of use. Chunks of users who take as many
-  steps would make that 0.97 (`python benchmarks/users.py`), but neither the number of their items
-  nor that of their comparisons tells who is slow.
+  together: at most 0.73 of the rows that products go through are of use. Chunks are made of users
+  with as many comparisons; of users who take as many steps it would be 0.97, but that is known
+  afterwards only (`python benchmarks/users.py`).
 
 """
 

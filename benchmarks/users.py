@@ -79,11 +79,14 @@ def show_loop(num_users: int) -> None:
     planned = list(_chunks.plan(np.diff(data.item_offsets), num_rows, num_workers()))
     by_steps = np.split(np.argsort(-steps), np.cumsum([users.size for _, users in planned])[:-1])
     shares = [used_share(chunks, num_rows, steps) for chunks in ([u for _, u in planned], by_steps)]
-    print(f"of their products {shares[0]:.2f} are of use, by number of steps {shares[1]:.2f}")
+    print(f"of their products at most {shares[0]:.2f} are of use, by steps {shares[1]:.2f}")
 
 
 def used_share(chunks: list[np.ndarray], num_rows: np.ndarray, steps: np.ndarray) -> float:
-    """Of the rows of all products, those of users who still need them."""
+    """Of the rows of all products, those of users who still need them: at most so many.
+
+    A chunk makes at least as many products as its slowest user needs.
+    """
     made = sum(num_rows[users].sum() * steps[users].max() for users in chunks)
     return (num_rows * steps).sum() / made
 

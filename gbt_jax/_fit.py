@@ -270,7 +270,7 @@ def _explain(result: Fit, unbounded: np.ndarray) -> str:
     if unbounded.size:
         shown = ", ".join(str(item) for item in unbounded[:10])
         more = f" and {unbounded.size - 10} more" if unbounded.size > 10 else ""
-        message += f". Items with no bound above: {shown}{more}"
+        message += f". Items with no bound: {shown}{more}"
     return message
 
 

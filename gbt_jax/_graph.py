@@ -182,15 +182,15 @@ def may_be_unbounded(model: Model) -> bool:
 
 
 def unbounded_items(model: Model, comparisons: Comparisons) -> np.ndarray:
-    """Items whose scores would grow without bound: no finite optimum exists if there are any.
+    """Items whose scores would run away without bound: no finite optimum exists if there are any.
 
     Moving a group of items up together lowers the loss forever exactly when every comparison
     between the group and the rest says the most a comparison can say, r = r_max, in favour of the
     group, and no prior holds the group. Draw an arrow from the loser to the winner of such
     comparisons, arrows both ways for all others and between all items that have a prior: then an
     optimum exists if and only if each connected component is strongly connected (Ford's condition
-    for the Bradley-Terry model). What is returned are the items of those components that no arrow
-    leaves: the ones at the top.
+    for the Bradley-Terry model). What is returned are the items at the top, of those parts that no
+    arrow leaves; where these have a prior all others fall, and it is the items at the bottom.
     """
     from scipy.sparse.csgraph import connected_components
 
@@ -206,18 +206,22 @@ def unbounded_items(model: Model, comparisons: Comparisons) -> np.ndarray:
     ground = np.full(held.size, comparisons.num_items, a.dtype)
     tails = np.concatenate([low, high[back], held, ground])
     heads = np.concatenate([np.where(counts, high, low), low[back], ground, held])
+    # The ground is there if anybody stands on it.
     arrows = _adjacency(tails, heads, comparisons.num_items + min(held.size, 1))
     num_strong, strong = connected_components(arrows, directed=True, connection="strong")
-    if num_strong <= 1:
+    if num_strong <= 1:  # as usual: no need to search again
         return np.zeros(0, int)
     num_weak, weak = connected_components(arrows, directed=True, connection="weak")
     if num_weak == num_strong:
         return np.zeros(0, int)
-    leaves = np.zeros(num_strong, bool)
-    leaves[strong[tails[strong[tails] != strong[heads]]]] = True
+    ends = strong[tails], strong[heads]
+    left, entered = (np.isin(strong, end[ends[0] != ends[1]]) for end in ends)
     first = np.unique(strong, return_index=True)[1]  # an item of each
-    broken = np.bincount(weak[first], minlength=num_weak)[weak] > 1
-    return np.flatnonzero((broken & ~leaves[strong])[: comparisons.num_items])
+    runs = np.bincount(weak[first], minlength=num_weak)[weak] > 1
+    if held.size:
+        runs &= strong != strong[-1]
+    at_the_top = runs & ~left
+    return np.flatnonzero(at_the_top if at_the_top.any() else runs & ~entered)
 
 
 def _adjacency(tails: np.ndarray, heads: np.ndarray, size: int) -> Any:

@@ -88,6 +88,8 @@ def test_values_outside_the_support_are_refused_by_fit():
     off = gbt.Comparisons([0, 1], [1, 2], [0.3, 1.2], num_items=3)
     with pytest.raises(ValueError, match=r"value\[1\] is 1.2 \(item 1 against 2\).* Uniform"):
         gbt.fit(gbt.Model(laws.Uniform()), off)
+    with pytest.raises(ValueError, match=r"value\[1\] is 1.2 \(item 1 against 2\).* Uniform"):
+        gbt.fit(gbt.Model(laws.Uniform()), off, throw=False)
     half = gbt.Comparisons([0, 1], [1, 2], [0.0, 0.5], num_items=3)
     with pytest.raises(ValueError, match=r"value\[1\] is 0.5 .*KNary.* `nearest"):
         gbt.fit(gbt.Model(laws.KNary(3)), half)

@@ -91,6 +91,7 @@ def test_optima_that_exist():
         found = unbounded_items(model, gbt.Comparisons(a, b, value, weight, num_items=size))
         wanted = runs_away(a, b, value, weight > 0, held, size)
         assert (found.size > 0) == wanted
+        assert not held[found].any()
         seen.add(wanted)
     assert seen == {False, True}
 
@@ -102,3 +103,11 @@ def test_items_at_the_top_are_named():
     rows = gbt.Comparisons(a, b, value, num_items=6)
     found = unbounded_items(gbt.Model(gbt.laws.Davidson(1.0), np.inf), rows)
     np.testing.assert_array_equal(found, [3, 4])
+
+
+def test_items_that_fall_are_named():
+    # 0 beat 1, which beat 2, which drew with 3; only 0 has a prior.
+    rows = gbt.Comparisons([0, 1, 2], [1, 2, 3], [1.0, 1.0, 0.0], num_items=4)
+    std = np.array([1.0, np.inf, np.inf, np.inf])
+    found = unbounded_items(gbt.Model(gbt.laws.Davidson(1.0), std), rows)
+    np.testing.assert_array_equal(found, [2, 3])

@@ -96,7 +96,7 @@ class Ranking:
         unbounded = _graph.unbounded_items(failed.model, failed.comparisons)
         names = [repr(self.votes.label(items[i])) for i in unbounded[:_NAMED]]
         more = f" and {unbounded.size - _NAMED} more" if unbounded.size > _NAMED else ""
-        return f"{message}. Items with no bound above: {', '.join(names)}{more}"
+        return f"{message}. Items with no bound: {', '.join(names)}{more}"
 
     def to_elo(
         self,
