@@ -5,6 +5,7 @@ what makes comparison graphs badly conditioned.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,19 +33,21 @@ def minimise(
     unit = lax.rsqrt(jnp.where(first.diagonal > 0, first.diagonal, 1))
     optimiser = optax.lbfgs(memory_size=memory_size)
 
+    def place(z: Array) -> Array:
+        return start + problem.projection.direction(unit * z)
+
+    def slope(point: Any) -> Array:
+        return unit * problem.projection.residual(point.gradient)
+
     def loss(z: Array) -> Array:
-        return problem.loss(start + unit * z)
+        return problem.loss(place(z))
 
     def is_done(state) -> Array:
         z, point, _, _, stalled, _ = state
-        noise = problem.noise(start + unit * z, point)
+        noise = problem.noise(place(z), point)
         near = (point.size <= _STALL_FACTOR * noise) & jnp.isfinite(noise)
         at_rounding = near & (point.size <= _NOISE_FACTOR * noise)
-        return (
-            at_rounding
-            | is_close(start + unit * z, point.norm)
-            | ((stalled >= _STALL_STEPS) & near)
-        )
+        return at_rounding | is_close(place(z), point.norm) | ((stalled >= _STALL_STEPS) & near)
 
     def is_open(state):
         _, point, _, _, _, steps = state
@@ -55,15 +58,15 @@ def minimise(
         # optax mixes integer widths, which strict dtype promotion would refuse.
         with jax.numpy_dtype_promotion("standard"):
             updates, memory = optimiser.update(
-                unit * point.gradient,
+                slope(point),
                 memory,
                 z,
                 value=loss(z),
-                grad=unit * point.gradient,
+                grad=slope(point),
                 value_fn=loss,
             )
         z = z + updates
-        point = problem.evaluate(start + unit * z)
+        point = problem.evaluate(place(z))
         stalled = jnp.where(point.size < 0.9 * smallest, 0, stalled + 1)
         return z, point, memory, jnp.minimum(point.size, smallest), stalled, steps + 1
 
@@ -72,4 +75,4 @@ def minimise(
     state = (zero, first, optimiser.init(zero), first.size, none, none)
     final = lax.while_loop(is_open, advance, state)
     z, point, _, _, _, steps = final
-    return Solution(start + unit * z, point.norm, is_done(final), steps, steps)
+    return Solution(place(z), point.norm, is_done(final), steps, steps)

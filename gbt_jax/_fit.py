@@ -1,6 +1,5 @@
 """`fit`: the unique maximum a posteriori, how close it is, and a function to differentiate."""
 
-import enum
 import functools
 from typing import NamedTuple, final
 
@@ -15,50 +14,14 @@ from . import _graph
 from ._arrays import floating, is_concrete, whole_number
 from ._comparisons import Comparisons
 from ._compilation import quick_options
+from ._gauge import is_regularised
 from ._model import Model
-from ._newton import Solution
-from ._optimum import error_bound, implicit_scores, refuse_outside, refused, solve
-from ._partition import ONE
+from ._optimum import Known, differentiable_optimum, map_optimum, refuse_outside
+from ._results import RESULTS as RESULTS
 from ._solvers import AbstractSolver, NewtonCG, NewtonCholesky
 
 _DENSE_ITEMS = 48  # up to here a dense factorisation is faster than conjugate gradients
 MAX_STEPS = 256
-
-
-class RESULTS(enum.Enum):
-    """How a fit ended; the value is what a batch of fits reports per user."""
-
-    successful = 0
-    max_steps_reached = 1
-    non_finite = 2
-    no_finite_optimum = 3
-    invalid_data = 4
-
-    @property
-    def message(self) -> str:
-        """What it means and what to do."""
-        return _MESSAGES[self]
-
-
-_MESSAGES = {
-    RESULTS.successful: "the optimum was found to rounding",
-    RESULTS.max_steps_reached: (
-        "the iterations ended before the optimum was reached: raise max_steps, loosen rtol or "
-        "atol, or give the scores a prior (a finite prior_std)"
-    ),
-    RESULTS.non_finite: (
-        "the loss is not finite at the starting point: look for extreme values, weights or "
-        "initial scores, or compute in float64"
-    ),
-    RESULTS.no_finite_optimum: (
-        "without a prior these data have no finite optimum: give a finite prior_std, or leave "
-        "out the items that only win or only lose"
-    ),
-    RESULTS.invalid_data: (
-        "a value is outside the law's support or not finite, a weight is negative or not finite, "
-        "or an item is compared with itself (`fit` raises for these, `fit_users` goes on)"
-    ),
-}
 
 
 class FitError(RuntimeError):
@@ -81,8 +44,12 @@ class Fit(eqx.Module):
     """Scores, and what is known about them.
 
     - `scores`: θ*, one per item; a higher score is better.
-    - `error_bound`: σ²‖∇L‖ ≥ ‖scores − θ*‖₂, certified by strong convexity; inf without a prior.
+    - `error_bound`: at least ‖scores − θ*‖₂, certified: σ² times ‖∇L‖ and a bound of its rounding
+      errors; inf without a prior.
     - `gradient_norm`: ‖∇L‖₂ at the scores.
+    - `result`: how the fit ended (as `result_code` inside jit). It is `RESULTS.successful` only if
+      the gradient, computed anew from the comparisons, is zero up to rounding, or if the error
+      bound meets the tolerances.
     - `stats`: the numbers of Newton and conjugate-gradient steps.
     - `model`, `comparisons`: what was fitted.
     """
@@ -118,36 +85,50 @@ def fit(
 
     - `solver`: `NewtonCG()`, `NewtonCholesky()` or `LBFGS()`; chosen by size by default.
     - `initial`: scores to start from, used if they are better than the prior mean.
-    - `rtol`, `atol`: stop when the error bound σ²‖∇L‖ is below atol + rtol‖θ‖. By default the
-      iterations go on until rounding ends them.
+    - `rtol`, `atol`: stop when the error bound is below atol + rtol‖θ‖. By default the iterations
+      continue to machine precision.
     - `max_steps`: how many Newton steps at most.
-    - `throw`: raise `FitError` on failure; otherwise see `Fit.result`.
+    - `throw`: raise `FitError` on failure; otherwise see `Fit.result`. Under `jit`, `vmap` or
+      `grad` nothing can be raised: pass `throw=False` and look at `Fit.result_code`, or use
+      `map_scores`.
 
     Without comparisons the scores are the prior mean. A value outside the law's support is an
-    error that names the row.
+    error that names the row. Derivatives of the scores are those of the optimum, as in
+    `map_scores`; the other fields have none.
     """
     _check(model, comparisons)
+    is_known = is_concrete(model, comparisons, initial)
+    if throw and not is_known:
+        raise ValueError(
+            "fit cannot raise on failure under a JAX transformation (jit, vmap, grad): pass "
+            "throw=False and check result_code, or use map_scores, which gives NaN on failure"
+        )
     solver = _default_solver(comparisons) if solver is None else solver
     if not isinstance(solver, AbstractSolver):
         raise TypeError(f"solver must be NewtonCG(), NewtonCholesky() or LBFGS(), not {solver!r}")
     max_steps = whole_number("max_steps", max_steps, at_least=1)
     dtype = comparisons.value.dtype
     start = None if initial is None else _initial(initial, comparisons, dtype)
-    unbounded = _unbounded(model, comparisons)
     tolerances = as_tolerances(rtol, atol, dtype)
-    if unbounded.size:
-        result = _without_optimum(model, comparisons)
-    else:
-        run = program(model, comparisons)
-        result = run(model, comparisons, start, tolerances, solver=solver, max_steps=max_steps)
-        # The program may still be running: nothing here waits for it.
-        if not _graph.is_held(model.prior_std, comparisons.weight):
-            result = _released(result)
-    is_known = throw or is_concrete(result.result_code)
-    if is_known and result.result is not RESULTS.successful:
-        refuse_outside(model.law, comparisons)
-        if throw:
-            raise FitError(_explain(result, unbounded), result)
+    options = {"solver": solver, "max_steps": max_steps}
+    if not is_known:
+        return _program(model, comparisons, start, tolerances, known=Known(), **options)
+    # Inside of somebody's jit or scan, a fit of constants is computed at once.
+    with jax.ensure_compile_time_eval():
+        unbounded = _unbounded(model, comparisons)
+        if unbounded.items.size:
+            result = _without_optimum(model, comparisons)
+        else:
+            known = Known(
+                is_regularised(model.prior_std, comparisons.weight), unbounded.is_connected
+            )
+            is_small = comparisons.num_items <= _DENSE_ITEMS
+            run = _quick_program() if is_small else _program
+            result = run(model, comparisons, start, tolerances, known=known, **options)
+        if result.result is not RESULTS.successful:
+            refuse_outside(model.law, comparisons)
+            if throw:
+                raise FitError(_explain(result, unbounded.items), result)
     return result
 
 
@@ -170,13 +151,13 @@ def map_scores(
     start = None
     if initial is not None:
         start = jax.lax.stop_gradient(floating(initial).astype(comparisons.value.dtype))
-    return implicit_scores(
+    return map_optimum(
         model,
         comparisons,
         start,
         solver=solver,
         max_steps=max_steps,
-        is_held=_graph.is_held(model.prior_std, comparisons.weight),
+        known=Known(is_regularised(model.prior_std, comparisons.weight)),
     )
 
 
@@ -192,57 +173,29 @@ def as_tolerances(rtol: float | None, atol: float | None, dtype) -> Array | None
     return jnp.asarray([rtol or 0, atol or 0], dtype) if rtol or atol else None
 
 
-def program(model: Model, comparisons: Comparisons):
-    """The jitted function that makes a `Fit`. With few items, compiling it is all that counts."""
-    is_small = comparisons.num_items <= _DENSE_ITEMS
-    return _quick_program() if is_small and is_concrete(model, comparisons) else _program
-
-
-def _fit(model, comparisons, initial, tolerances, *, solver, max_steps) -> Fit:
-    rows = refused(model.law, comparisons)
-    outcome = solve(model, rows, initial, tolerances, solver=solver, max_steps=max_steps)
+def _fit(model, comparisons, initial, tolerances, *, solver, max_steps, known) -> Fit:
+    found = differentiable_optimum(
+        model, comparisons, initial, tolerances, solver=solver, max_steps=max_steps, known=known
+    )
     return Fit(
-        scores=outcome.x,
-        error_bound=error_bound(model, comparisons, outcome.norm),
-        gradient_norm=outcome.norm,
-        result_code=result_codes(outcome),
-        stats=Stats(outcome.newton_steps, outcome.inner_steps),
+        scores=found.scores,
+        error_bound=found.error_bound,
+        gradient_norm=found.gradient_norm,
+        result_code=found.result_code,
+        stats=Stats(found.newton_steps, found.inner_steps),
         model=model,
         comparisons=comparisons,
     )
 
 
-_STATIC = ("max_steps", "solver")
+_STATIC = ("max_steps", "solver", "known")
 _program = jax.jit(_fit, static_argnames=_STATIC)
 
 
 @functools.cache
 def _quick_program():
+    # With few items, compiling is all that counts.
     return jax.jit(_fit, static_argnames=_STATIC, compiler_options=quick_options())
-
-
-def result_codes(outcome: Solution) -> Array:
-    """`RESULTS` of a solver's outcome, per problem."""
-    codes = jnp.where(outcome.converged, RESULTS.successful.value, RESULTS.max_steps_reached.value)
-    return jnp.where(jnp.isfinite(outcome.norm), codes, RESULTS.non_finite.value)
-
-
-def withdrawn(codes: Array, runaway: Array) -> Array:
-    """Codes without the success of scores that have run away."""
-    converged = codes == RESULTS.successful.value
-    return jnp.where(runaway & converged, RESULTS.max_steps_reached.value, codes)
-
-
-@jax.jit
-def _released(result: Fit) -> Fit:
-    """A fit whose prior is weak or missing, looked at once more: level, and a runaway.
-
-    A program of its own, because most fits do not need it and it takes as long to compile.
-    """
-    model, comparisons = result.model, result.comparisons
-    scores, runaway = _graph.released(model, comparisons, result.scores, ONE)
-    code = withdrawn(result.result_code, runaway)
-    return eqx.tree_at(lambda fit: (fit.scores, fit.result_code), result, (scores, code))
 
 
 def _without_optimum(model: Model, comparisons: Comparisons) -> Fit:
@@ -259,9 +212,9 @@ def _without_optimum(model: Model, comparisons: Comparisons) -> Fit:
     )
 
 
-def _unbounded(model: Model, comparisons: Comparisons) -> np.ndarray:
-    if not is_concrete(model, comparisons) or not _graph.may_be_unbounded(model):
-        return np.zeros(0, int)
+def _unbounded(model: Model, comparisons: Comparisons) -> _graph.Unbounded:
+    if not _graph.may_be_unbounded(model):
+        return _graph.Unbounded(np.zeros(0, int), is_connected=False)
     return _graph.unbounded_items(model, comparisons)
 
 

@@ -1,27 +1,28 @@
 """The comparison graph: its connected components, and whether an optimum exists without a prior."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import ArrayLike
 
-from ._arrays import is_concrete
 from ._comparisons import Comparisons
 from ._model import Model
-from ._partition import AbstractPartition
 
 
 def component_labels(comparisons: Comparisons) -> Array:
-    """For each item the smallest item that comparisons connect it with; works under tracing.
+    """For each item the smallest item that comparisons connect it with; works under tracing."""
+    return connected_labels(comparisons, comparisons.weight > 0)
+
+
+def connected_labels(comparisons: Comparisons, is_edge: Array) -> Array:
+    """For each item the smallest item that rows with `is_edge` connect it with.
 
     The labels of a row's ends hook onto the smaller label of those two, and labels shortcut through
     labels of labels, so the number of rounds grows with the logarithm of the longest path.
     """
     items = jnp.arange(comparisons.num_items, dtype=jnp.int32)
-    a, b = jnp.where(comparisons.weight > 0, comparisons.a, comparisons.b), comparisons.b
+    a, b = jnp.where(is_edge, comparisons.a, comparisons.b), comparisons.b
 
     def advance(state):
         labels, _ = state
@@ -94,82 +95,6 @@ def bridges(comparisons: Comparisons) -> np.ndarray:
     return in_forest & (marks[child] == 0)
 
 
-def is_held(prior_std: ArrayLike, weight: ArrayLike) -> bool:
-    """Whether the prior is known to hold every score firmly, so that `released` has nothing to do.
-
-    False under tracing, where it is not known.
-    """
-    if not is_concrete(prior_std, weight):
-        return False
-    weights = np.asarray(weight)
-    heaviest = np.max(weights, initial=0, where=np.isfinite(weights))
-    largest_std = np.max(np.asarray(prior_std), initial=0)
-    return bool(largest_std**-2.0 > _weak(weights.dtype, heaviest))
-
-
-def _weak(dtype, heaviest):
-    """Precisions up to here are weak: rounding of the comparisons' pull drowns theirs."""
-    return float(jnp.finfo(dtype).eps) ** 0.5 * heaviest
-
-
-def released(
-    model: Model, comparisons: Comparisons, scores: Array, partition: AbstractPartition
-) -> tuple[Array, Array]:
-    """What a weak prior, or none, leaves to be done: (scores at their level, who ran away).
-
-    Problems whose prior holds every score firmly are left as they are.
-    """
-    _, precision = model.prior(comparisons.num_items, scores.dtype)
-    heaviest = partition.at(comparisons.a).largest(comparisons.weight.astype(scores.dtype))
-    weak = partition.largest(1 / precision) >= 1 / _weak(scores.dtype, heaviest)
-
-    def release(scores: Array) -> tuple[Array, Array]:
-        levelled = jnp.where(partition.spread(weak), centred(model, comparisons, scores), scores)
-        saturated = _saturated_rows(model, comparisons, scores).astype(jnp.int32)
-        return levelled, weak & (partition.at(comparisons.a).largest(saturated) > 0)
-
-    def leave(scores: Array) -> tuple[Array, Array]:
-        return scores, jnp.zeros_like(weak)
-
-    return lax.cond(jnp.any(weak), release, leave, scores)
-
-
-def centred(model: Model, comparisons: Comparisons, scores: Array) -> Array:
-    """Scores shifted, component by component, to where their common level must be.
-
-    Comparisons say nothing about the level of a connected component, so at the optimum the prior
-    alone decides it: Σ (θ − μ)/σ² = 0 over the component. With a weak prior rounding leaves the
-    level undetermined, and this puts it right; with no prior at all it is a choice, the zero mean.
-    """
-    mean, precision = model.prior(comparisons.num_items, scores.dtype)
-    labels = component_labels(comparisons)
-    columns = jnp.stack(
-        [precision, precision * (scores - mean), jnp.ones_like(scores), scores], axis=-1
-    )
-    totals = jax.ops.segment_sum(columns, labels, comparisons.num_items)
-    held = totals[:, 0] > 0
-    level = jnp.where(held, totals[:, 1], totals[:, 3])
-    level = level / jnp.where(held, totals[:, 0], jnp.maximum(totals[:, 2], 1))
-    return scores - level[labels]
-
-
-def _saturated_rows(model: Model, comparisons: Comparisons, scores: Array) -> Array:
-    """Comparisons at the edge between scores that no prior holds, which have grown too far.
-
-    Where no finite optimum exists, scores grow until the law's variance vanishes to rounding and
-    the gradient with it. `unbounded_items` knows beforehand; this knows afterwards, under tracing.
-    """
-    _, precision = model.prior(comparisons.num_items, scores.dtype)
-    a, b = comparisons.a, comparisons.b
-    free = (precision[a] == 0) & (precision[b] == 0)
-    eps = jnp.finfo(scores.dtype).eps
-    flat = model.law.variance(scores[a] - scores[b]) <= 8 * eps * model.law.variance(
-        jnp.zeros((), scores.dtype)
-    )
-    at_edge = jnp.abs(comparisons.value) >= _edge(model, comparisons)
-    return free & flat & at_edge & (comparisons.weight > 0)
-
-
 def _edge(model: Model, comparisons: Comparisons) -> Array:
     """Values from here on are the most that a comparison can say."""
     dtype = comparisons.value.dtype
@@ -181,8 +106,15 @@ def may_be_unbounded(model: Model) -> bool:
     return bool(np.isinf(np.asarray(model.prior_std)).any() and np.isfinite(model.law.max_value))
 
 
-def unbounded_items(model: Model, comparisons: Comparisons) -> np.ndarray:
-    """Items whose scores would run away without bound: no finite optimum exists if there are any.
+class Unbounded(NamedTuple):
+    """Items whose scores have no bound, and whether all items are known to be connected."""
+
+    items: np.ndarray
+    is_connected: bool
+
+
+def unbounded_items(model: Model, comparisons: Comparisons) -> Unbounded:
+    """Items whose scores would grow without bound: no finite optimum exists if there are any.
 
     Moving a group of items up together lowers the loss forever exactly when every comparison
     between the group and the rest says the most a comparison can say, r = r_max, in favour of the
@@ -210,10 +142,11 @@ def unbounded_items(model: Model, comparisons: Comparisons) -> np.ndarray:
     arrows = _adjacency(tails, heads, comparisons.num_items + min(held.size, 1))
     num_strong, strong = connected_components(arrows, directed=True, connection="strong")
     if num_strong <= 1:  # as usual: no need to search again
-        return np.zeros(0, int)
+        # A prior connects items too, but comparisons may not.
+        return Unbounded(np.zeros(0, int), is_connected=not held.size)
     num_weak, weak = connected_components(arrows, directed=True, connection="weak")
     if num_weak == num_strong:
-        return np.zeros(0, int)
+        return Unbounded(np.zeros(0, int), is_connected=False)
     ends = strong[tails], strong[heads]
     left, entered = (np.isin(strong, end[ends[0] != ends[1]]) for end in ends)
     first = np.unique(strong, return_index=True)[1]  # an item of each
@@ -221,7 +154,8 @@ def unbounded_items(model: Model, comparisons: Comparisons) -> np.ndarray:
     if held.size:
         runs &= strong != strong[-1]
     at_the_top = runs & ~left
-    return np.flatnonzero(at_the_top if at_the_top.any() else runs & ~entered)
+    items = np.flatnonzero(at_the_top if at_the_top.any() else runs & ~entered)
+    return Unbounded(items, is_connected=False)
 
 
 def _adjacency(tails: np.ndarray, heads: np.ndarray, size: int) -> Any:

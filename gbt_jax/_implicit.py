@@ -8,6 +8,9 @@ gives
 This one rule in forward form is enough: the right-hand side is linear in dp and the solve is
 symmetric, so JAX transposes it for reverse mode, and applies it to itself for higher orders. It
 knows the optimality condition, not the solver: nothing is differentiated through iterations.
+
+Where ∇²L is singular, a normalisation x* = c(p, x*) makes x* unique, and the derivative of c makes
+its derivative unique.
 """
 
 from collections.abc import Callable
@@ -16,44 +19,54 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+import numpy as np
+from jax import Array
 
 
 def implicit_minimiser(
-    solve: Callable[[Any], Array],
+    minimise: Callable[[Any], tuple[Array, Any]],
     gradient: Callable[[Any, Array], Array],
-    hessian: Callable[[Any, Array], tuple[Callable[[Array], Array], Callable[[Array], Array]]],
-) -> Callable[[Any], Array]:
-    """The function p ↦ argmin L(·, p), with its derivative.
+    solve: Callable[[Any, Array, Array], Array],
+    normalise: Callable[[Any, Array], Array],
+) -> Callable[[Any], tuple[Array, Any]]:
+    """The function p ↦ (argmin L(·, p), what else is known of it), with its derivative.
 
     **Arguments:**
 
-    - `solve`: parameters (a pytree) ↦ the minimiser, NaN where it was not found.
+    - `minimise`: parameters (a pytree) ↦ (the minimiser, a pytree of arrays).
     - `gradient`: parameters, x ↦ ∇L.
-    - `hessian`: parameters, x ↦ (v ↦ ∇²L v, b ↦ its solution), both symmetric.
+    - `solve`: parameters, x, b ↦ a solution of ∇²L y = b, symmetric in b and differentiable.
+    - `normalise`: parameters, x ↦ c(p, x).
 
-    Derivatives with respect to integer leaves are zero; those of a minimiser that was not found
-    are NaN.
+    Derivatives with respect to integer leaves are zero, and so are those of what else is known;
+    those of a minimiser that is NaN are NaN.
     """
 
     @jax.custom_jvp
-    def minimiser(floats: Any, others: Any) -> Array:
-        return solve(eqx.combine(floats, others))
+    def minimiser(floats: Any, others: Any) -> tuple[Array, Any]:
+        return minimise(eqx.combine(floats, others))
 
     @minimiser.defjvp
     def _(primals, tangents):
         (floats, others), (directions, _) = primals, tangents
-        x = minimiser(floats, others)
+        x, facts = minimiser(floats, others)
         parameters = eqx.combine(floats, others)
         _, change = jax.jvp(lambda p: gradient(eqx.combine(p, others), x), (floats,), (directions,))
-        product, linear_solve = hessian(parameters, x)
-        moved = lax.custom_linear_solve(
-            product, -change, lambda _, b: linear_solve(b), symmetric=True
+        moved = solve(parameters, x, -change)
+        _, moved = jax.jvp(
+            lambda p, x: normalise(eqx.combine(p, others), x), (floats, x), (directions, moved)
         )
         # A factor, not a choice between two values: its transpose makes reverse mode NaN as well.
-        return x, moved * jnp.where(jnp.isfinite(x), 1, jnp.nan).astype(moved.dtype)
+        moved = moved * jnp.where(jnp.isfinite(x), 1, jnp.nan).astype(moved.dtype)
+        return (x, facts), (moved, jax.tree.map(_no_tangent, facts))
 
-    def call(parameters: Any) -> Array:
+    def call(parameters: Any) -> tuple[Array, Any]:
         return minimiser(*eqx.partition(parameters, eqx.is_inexact_array))
 
     return call
+
+
+def _no_tangent(fact: Array) -> Any:
+    if jnp.issubdtype(fact.dtype, jnp.inexact):
+        return jnp.zeros_like(fact)
+    return np.zeros(fact.shape, jax.dtypes.float0)

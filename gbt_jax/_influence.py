@@ -22,7 +22,8 @@ from ._comparisons import Comparisons
 from ._curvature import AbstractCurvature, DenseCurvature, curvature_of
 from ._fit import Fit
 from ._fit import fit as find
-from ._graph import bridges, component_labels, is_held, may_be_unbounded, unbounded_items
+from ._gauge import is_regularised
+from ._graph import bridges, component_labels, may_be_unbounded, unbounded_items
 from ._leave_out import refined_changes
 from ._objective import row_derivatives
 from ._sensitivity import solved_differences
@@ -122,7 +123,7 @@ def influence(
 
 def _lost_steps(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> np.ndarray:
     """Rows whose Newton step is lost in rounding: without them only a weak prior holds a part."""
-    if is_held(old.model.prior_std, old.comparisons.weight):
+    if is_regularised(old.model.prior_std, old.comparisons.weight):
         return np.zeros(rows.size, bool)
     precision = np.asarray(made.levels.precision)
     is_known = (precision[np.asarray(x)[rows]] > 0 for x in (old.comparisons.a, old.comparisons.b))
@@ -141,7 +142,7 @@ def _of_sets(
 ) -> Array:
     """Sets of rows left out, one column each."""
     made = None if exact else curvature_of(old, using)
-    is_weak = not is_held(old.model.prior_std, old.comparisons.weight)
+    is_weak = not is_regularised(old.model.prior_std, old.comparisons.weight)
     columns = [jnp.zeros((old.scores.size, 0), old.scores.dtype)]
     for rows in sets:
         if falls_apart(old, _with_changes(old.comparisons, None, rows, None)):
@@ -161,7 +162,7 @@ def _refined(old: Fit, made: DenseCurvature, sets: np.ndarray, predicted: Array)
     changes, is_found = refined_changes(old, made, sets, np.asarray(predicted))
     if may_be_unbounded(old.model):
         left = (_with_changes(old.comparisons, None, rows, None) for rows in sets)
-        is_found &= [not unbounded_items(old.model, rows).size for rows in left]
+        is_found &= [not unbounded_items(old.model, rows).items.size for rows in left]
     for column in np.flatnonzero(~is_found):
         changes[:, column] = _refitted_change(old, sets[column])
     return changes

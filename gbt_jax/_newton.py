@@ -45,8 +45,26 @@ class Point(Protocol):
     diagonal: Array  # D, of the Hessian
 
 
+def _unchanged(x: Array) -> Array:
+    return x
+
+
+class Projection(NamedTuple):
+    """Projections that remove a null space: of directions, and their transpose, of residuals."""
+
+    direction: Callable[[Array], Array] = _unchanged
+    residual: Callable[[Array], Array] = _unchanged
+
+
+NO_PROJECTION = Projection()
+
+
 class Problem(NamedTuple):
-    """A function to minimise, or several side by side."""
+    """A function to minimise, or several side by side.
+
+    Where the Hessian is singular, or nearly so, along directions that are known, `projection`
+    removes them from steps, and `dense` adds to the Hessian what makes it definite there.
+    """
 
     evaluate: Callable[[Array], Any]  # x ↦ Point
     noise: Callable[[Array, Any], Array]  # x, its Point ↦ rounding errors, in the norm of `size`
@@ -54,6 +72,7 @@ class Problem(NamedTuple):
     product: Callable[[Any, Array], Array]  # curvature, v ↦ ∇²L v
     dense: Callable[[Any], Array]  # Point ↦ ∇²L
     partition: AbstractPartition
+    projection: Projection = NO_PROJECTION
 
 
 class Solution(NamedTuple):
@@ -85,10 +104,10 @@ def cg_direction(max_steps: int) -> Direction:
             lambda v: problem.product(point.curvature, v),
             _downhill(problem, point, turns),
             point.diagonal,
-            size=jnp.where(turns, point.size, 0),
             tolerance=forcing,
             max_steps=max_steps,
             partition=problem.partition,
+            projection=problem.projection,
         )
 
     return direction
@@ -98,7 +117,7 @@ def cholesky_direction(problem: Problem, point: Any, turns: Array, forcing: Arra
     """Directions by a dense factorisation, of one problem."""
     del forcing
     rhs = _downhill(problem, point, turns)
-    step = cholesky_solve(problem.dense(point), rhs)
+    step = cholesky_solve(problem.dense(point), rhs, problem.projection)
     return Descent(step, jnp.ones((), jnp.int32))
 
 
@@ -106,14 +125,14 @@ def _downhill(problem: Problem, point: Any, turns: Array) -> Array:
     return jnp.where(problem.partition.spread(turns), -point.gradient, 0)
 
 
-def cholesky_solve(matrix: Array, rhs: Array) -> Array:
+def cholesky_solve(matrix: Array, rhs: Array, projection: Projection) -> Array:
     """Solve a positive semidefinite system whose diagonal may vanish where its row does.
 
     Scaling to a unit diagonal makes the factorisation as accurate as the problem allows when
-    items have very different weights. A small shift regularises the directions that no prior and
-    no comparison holds: the right-hand side has no component along them but rounding errors, which
-    must stay small when divided by it.
+    items have very different weights. A small shift keeps it from failing where rounding makes the
+    matrix indefinite.
     """
+    rhs = projection.residual(rhs)
     diagonal = jnp.diagonal(matrix)
     scale = lax.rsqrt(jnp.where(diagonal > 0, diagonal, 1))
     scaled = matrix * scale[:, None] * scale[None, :]
@@ -126,7 +145,7 @@ def cholesky_solve(matrix: Array, rhs: Array) -> Array:
         return x + scale * jax.scipy.linalg.cho_solve((factor, True), scaled_residual)
 
     # The first round solves; two more remove what the shift and rounding left.
-    return lax.fori_loop(0, 3, refine, jnp.zeros_like(rhs))
+    return projection.direction(lax.fori_loop(0, 3, refine, jnp.zeros_like(rhs)))
 
 
 def conjugate_gradients(
@@ -134,19 +153,21 @@ def conjugate_gradients(
     rhs: Array,
     diagonal: Array,
     *,
-    size: Array | None = None,
     tolerance: Array | float,
     max_steps: int,
     partition: AbstractPartition = ONE,
+    projection: Projection = NO_PROJECTION,
 ) -> Descent:
     """Solve a positive semidefinite system.
 
     With the diagonal D as preconditioner, until √(rᵀ D⁻¹ r) of the residual r is `tolerance` times
-    that of the right-hand side, `size` where it is known: no steps if that is 0, and NaN for NaN.
+    that of the right-hand side: no steps if that is 0, and NaN for NaN.
+    What `projection` removes stays out of the solution and of the residuals.
     """
     inverse = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
-    start = inverse * rhs
-    rho_start = partition.inner(rhs, start) if size is None else size * size
+    rhs = projection.residual(rhs)
+    start = projection.direction(inverse * rhs)
+    rho_start = partition.inner(rhs, start)
     target = tolerance * tolerance * rho_start
 
     def is_open(state):
@@ -162,8 +183,8 @@ def conjugate_gradients(
         ratio = jnp.where(moves, rho / jnp.where(moves, curvature, 1), 0)
         length = partition.spread(ratio)
         x = x + length * direction
-        residual = residual - length * image
-        preconditioned = inverse * residual
+        residual = projection.residual(residual - length * image)
+        preconditioned = projection.direction(inverse * residual)
         rho_next = partition.inner(residual, preconditioned)
         share = jnp.where(moves, rho_next / jnp.where(moves, rho, 1), 0)
         direction = preconditioned + partition.spread(share) * direction

@@ -1,18 +1,20 @@
-"""The optimum as a pure function of model and comparisons: found by a solver, differentiable."""
+"""The optimum as a pure function of model and comparisons: found, certified, differentiable."""
 
 import functools
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
-from . import _graph
+from ._certify import certify, prior_variance
 from ._comparisons import Comparisons
+from ._gauge import AbstractGauge, find_gauge
 from ._implicit import implicit_minimiser
 from ._model import Model
-from ._newton import Problem, Solution
+from ._newton import Problem, Projection
 from ._objective import (
     dense_hessian,
     evaluate,
@@ -24,23 +26,30 @@ from ._objective import (
     rounding,
 )
 from ._partition import ONE, AbstractPartition
+from ._results import RESULTS
 from ._solvers import AbstractSolver
 from .laws import AbstractRootLaw
 
 
-def problem(model: Model, comparisons: Comparisons, partition: AbstractPartition = ONE) -> Problem:
-    """What a solver sees of a model and comparisons."""
-    return Problem(
-        functools.partial(evaluate, model, comparisons, partition=partition),
-        functools.partial(rounding, model, comparisons, partition=partition),
-        functools.partial(losses, model, comparisons, partition=partition),
-        functools.partial(hessian_product, model, comparisons),
-        functools.partial(dense_hessian, comparisons),
-        partition,
-    )
+class Known(NamedTuple):
+    """What is known of a problem before it is compiled: hashable, and safe to leave False."""
+
+    is_regularised: bool = False  # the prior determines every level (`_gauge.is_regularised`)
+    is_connected: bool = False  # comparisons connect all items
 
 
-def solve(
+class Optimum(NamedTuple):
+    """Scores, and for each problem what is known of them."""
+
+    scores: Array
+    error_bound: Array
+    gradient_norm: Array
+    result_code: Array
+    newton_steps: Array
+    inner_steps: Array
+
+
+def find_optimum(
     model: Model,
     comparisons: Comparisons,
     initial: Array | None,
@@ -48,51 +57,135 @@ def solve(
     *,
     solver: AbstractSolver,
     max_steps: int,
+    known: Known,
     partition: AbstractPartition = ONE,
-) -> Solution:
-    """The solver's outcome from the better of the prior mean and the initial scores.
+) -> Optimum:
+    """The solver's scores, from the better of the prior mean and the initial ones, and a verdict.
 
-    `tolerances` are (rtol, atol) of the error bound; None asks for rounding level.
+    `tolerances` are (rtol, atol) of the error bound; None asks for rounding level. Problems with
+    invalid rows are solved without comparisons and get NaN.
     """
-    if partition is ONE:  # elsewhere rows are in the order of their problems
-        comparisons = interleaved(comparisons)
+    is_bad = _has_invalid_rows(model.law, comparisons, partition)
+    comparisons = _without_rows(comparisons, is_bad, partition)
+    gauge = find_gauge(model, comparisons, partition, **known._asdict())
     mean, precision = model.prior(comparisons.num_items, comparisons.value.dtype)
-    start = jnp.where(precision > 0, mean, 0)
+    start = gauge.centre(jnp.where(precision > 0, mean, 0), mean)
     if initial is not None:
-        warm, cold = (negative_log_posterior(model, comparisons, x) for x in (initial, start))
-        start = jnp.where(warm < cold, initial, start)
+        warm = gauge.centre(initial, mean)
+        losses = (negative_log_posterior(model, comparisons, x) for x in (warm, start))
+        start = jnp.where(jnp.less(*losses), warm, start)
+
+    def allowed_error(x: Array) -> Array:
+        assert tolerances is not None
+        return tolerances[1] + tolerances[0] * jnp.sqrt(partition.inner(x, x))
 
     def is_close(x: Array, norm: Array) -> Array:
+        """Whether the tolerances are met, certified; asked only where the gradient allows it."""
         if tolerances is None:
             return jnp.asarray(False)
-        allowed = tolerances[1] + tolerances[0] * jnp.sqrt(partition.total(x * x))
-        return error_bound(model, comparisons, norm, partition) <= allowed
+        variance = prior_variance(model, comparisons, x.dtype, partition)
+        may_be = variance * norm <= allowed_error(x)
+        bound = lax.cond(
+            jnp.any(may_be),
+            lambda: certify(model, comparisons, x, gauge, partition).error_bound,
+            lambda: jnp.full_like(norm, jnp.inf),
+        )
+        return may_be & (bound <= allowed_error(x))
 
-    return solver.minimise(
-        problem(model, comparisons, partition), start, is_close=is_close, max_steps=max_steps
+    # Of several problems rows are in the order of their problems already.
+    rows = interleaved(comparisons) if partition is ONE else comparisons
+    outcome = solver.minimise(
+        problem(model, rows, gauge, partition),
+        start,
+        is_close=is_close,
+        max_steps=max_steps,
+    )
+    scores = gauge.centre(outcome.x, mean)
+    verdict = certify(model, comparisons, scores, gauge, partition)
+    is_right = verdict.is_certified
+    if tolerances is not None:
+        is_right |= verdict.error_bound <= allowed_error(scores)
+    code = _result_code(is_right, outcome.converged, verdict.gradient_norm, is_bad)
+    return Optimum(
+        scores=jnp.where(partition.spread(is_bad), jnp.nan, scores),
+        error_bound=jnp.where(is_bad, jnp.inf, verdict.error_bound),
+        gradient_norm=jnp.where(is_bad, jnp.nan, verdict.gradient_norm),
+        result_code=code,
+        newton_steps=outcome.newton_steps,
+        inner_steps=outcome.inner_steps,
     )
 
 
-def refused(law: AbstractRootLaw, comparisons: Comparisons) -> Comparisons:
-    """Values that the law cannot produce have no loss: their weight, and what is found, is NaN."""
-    weight = jnp.where(is_outside(law, comparisons), jnp.nan, comparisons.weight)
-    return eqx.tree_at(lambda rows: rows.weight, comparisons, weight)
+def _result_code(is_right: Array, has_ended: Array, norm: Array, is_bad: Array) -> Array:
+    """`RESULTS`: success is the certificate's word, the rest explains why there is none."""
+    failure = jnp.where(has_ended, RESULTS.precision_lost.value, RESULTS.max_steps_reached.value)
+    code = jnp.where(is_right, RESULTS.successful.value, failure)
+    code = jnp.where(jnp.isfinite(norm), code, RESULTS.non_finite.value)
+    return jnp.where(is_bad, RESULTS.invalid_data.value, code).astype(jnp.int32)
 
 
-def is_outside(law: AbstractRootLaw, comparisons: Comparisons) -> Array:
+def problem(
+    model: Model,
+    comparisons: Comparisons,
+    gauge: AbstractGauge,
+    partition: AbstractPartition = ONE,
+) -> Problem:
+    """What a solver sees of a model and comparisons."""
+    return Problem(
+        functools.partial(evaluate, model, comparisons, partition=partition),
+        functools.partial(rounding, model, comparisons, partition=partition),
+        functools.partial(losses, model, comparisons, partition=partition),
+        functools.partial(hessian_product, model, comparisons),
+        lambda point: gauge.fill(dense_hessian(comparisons, point)),
+        partition,
+        Projection(
+            gauge.skip_if_regularised(gauge.project_direction),
+            gauge.skip_if_regularised(gauge.project_residual),
+        ),
+    )
+
+
+def invalid_rows(
+    law: AbstractRootLaw, a: Array, b: Array, value: Array, weight: Array, *, is_merged: bool
+) -> Array:
+    """Rows that make no sense: a weight that is none, or one on a self-pair or impossible value."""
+    is_weight = (weight >= 0) & ~jnp.isinf(weight)
+    is_self = (a == b) & (weight > 0)
+    return ~is_weight | is_self | _outside_support(law, value, weight, is_merged)
+
+
+def _outside_support(law: AbstractRootLaw, value: Array, weight: Array, is_merged: bool) -> Array:
     """Rows that count, with a value that the law cannot produce."""
-    value = comparisons.value
-    if comparisons.is_merged:  # averages of values: inside their interval
+    if is_merged:  # averages of values: inside their interval
         edge = jnp.asarray(law.max_value, value.dtype)
         inside = jnp.abs(value) <= edge * (1 + 32 * jnp.finfo(value.dtype).eps)
+        inside &= jnp.isfinite(value)
     else:
         inside = law.in_support(value)
-    return ~inside & (comparisons.weight > 0)
+    return ~inside & (weight > 0)
+
+
+def _has_invalid_rows(
+    law: AbstractRootLaw, comparisons: Comparisons, partition: AbstractPartition
+) -> Array:
+    columns = comparisons.a, comparisons.b, comparisons.value, comparisons.weight
+    rows = invalid_rows(law, *columns, is_merged=comparisons.is_merged).astype(jnp.int32)
+    return partition.at(comparisons.a).largest(rows) > 0
+
+
+def _without_rows(
+    comparisons: Comparisons, is_bad: Array, partition: AbstractPartition
+) -> Comparisons:
+    """Weight 0 and value 0 in the problems named, so that nothing there can spoil the others."""
+    stays = ~partition.at(comparisons.a).spread(is_bad)
+    columns = (jnp.where(stays, x, 0) for x in (comparisons.value, comparisons.weight))
+    return eqx.tree_at(lambda rows: (rows.value, rows.weight), comparisons, tuple(columns))
 
 
 def refuse_outside(law: AbstractRootLaw, comparisons: Comparisons, name: str = "") -> None:
     """Raise for the first row with a value that the law cannot produce, if there is one."""
-    rows = np.flatnonzero(is_outside(law, comparisons))
+    columns = comparisons.value, comparisons.weight
+    rows = np.flatnonzero(_outside_support(law, *columns, comparisons.is_merged))
     if not rows.size:
         return
     row = int(rows[0])
@@ -105,18 +198,66 @@ def refuse_outside(law: AbstractRootLaw, comparisons: Comparisons, name: str = "
     )
 
 
-def error_bound(
-    model: Model, comparisons: Comparisons, norm: Array, partition: AbstractPartition = ONE
-) -> Array:
-    """σ²‖∇L‖ ≥ ‖θ − θ*‖₂, with the largest σ of the problem; inf without a prior."""
-    std = model.prior_std.astype(norm.dtype)
-    if std.ndim:
-        std = partition.largest(jnp.broadcast_to(std, (comparisons.num_items,)))
-    return jnp.where(jnp.isinf(std), jnp.inf, jnp.square(std) * norm)
+@functools.partial(jax.jit, static_argnames=("max_steps", "solver", "known"))
+def differentiable_optimum(
+    model: Model,
+    comparisons: Comparisons,
+    initial: Array | None,
+    tolerances: Array | None,
+    partition: AbstractPartition = ONE,
+    *,
+    solver: AbstractSolver,
+    max_steps: int,
+    known: Known,
+) -> Optimum:
+    """`find_optimum`, its scores with their derivatives in model and comparisons."""
+
+    # Everything traced is a parameter: the rule must not close over it.
+    def minimise(parameters) -> tuple[Array, Optimum]:
+        model, comparisons, initial, tolerances, partition = parameters
+        found = find_optimum(
+            model,
+            comparisons,
+            initial,
+            tolerances,
+            solver=solver,
+            max_steps=max_steps,
+            known=known,
+            partition=partition,
+        )
+        return found.scores, found
+
+    def slope(parameters, scores: Array) -> Array:
+        model, comparisons, *_ = parameters
+        return gradient(model, comparisons, scores)
+
+    def solve(parameters, scores: Array, rhs: Array) -> Array:
+        """N @ rhs, less the levels of components where the gauge fixes them."""
+        model, comparisons, *_, partition = parameters
+        gauge = find_gauge(model, comparisons, partition, **known._asdict())
+        here = problem(model, comparisons, gauge, partition)
+        point = here.evaluate(scores)
+        product = functools.partial(here.product, point.curvature)
+        solved = lax.custom_linear_solve(
+            product,
+            gauge.project_residual(rhs),
+            lambda _, b: solver.solve_linear(here, point, b),
+            symmetric=True,
+        )
+        return gauge.project_direction(solved)
+
+    def centre(parameters, scores: Array) -> Array:
+        model, comparisons, *_, partition = parameters
+        gauge = find_gauge(model, comparisons, partition, **known._asdict())
+        mean, _ = model.prior(comparisons.num_items, scores.dtype)
+        return gauge.centre(scores, mean)
+
+    parameters = (model, comparisons, initial, tolerances, partition)
+    scores, found = implicit_minimiser(minimise, slope, solve, centre)(parameters)
+    return found._replace(scores=scores)
 
 
-@functools.partial(jax.jit, static_argnames=("max_steps", "solver", "is_held"))
-def implicit_scores(
+def map_optimum(
     model: Model,
     comparisons: Comparisons,
     initial: Array | None,
@@ -124,41 +265,21 @@ def implicit_scores(
     *,
     solver: AbstractSolver,
     max_steps: int,
-    is_held: bool,
+    known: Known,
 ) -> Array:
-    """The optimal scores with their derivatives; NaN where they were not found.
-
-    `is_held` says that the prior is known to hold all scores (`_graph.is_held`).
-    """
-
-    # Everything traced is a parameter: the rule must not close over it.
-    def found(parameters) -> Array:
-        model, comparisons, initial, partition = parameters
-        outcome = solve(
-            model,
-            refused(model.law, comparisons),
-            initial,
-            None,
-            solver=solver,
-            max_steps=max_steps,
-            partition=partition,
-        )
-        converged = outcome.converged
-        if not is_held:
-            converged &= ~_graph.released(model, comparisons, outcome.x, partition)[1]
-        return jnp.where(partition.spread(converged), outcome.x, jnp.nan)
-
-    def slope(parameters, scores: Array) -> Array:
-        model, comparisons, _, _ = parameters
-        return gradient(model, comparisons, scores)
-
-    def hessian(parameters, scores: Array):
-        model, comparisons, _, partition = parameters
-        here = problem(model, comparisons, partition)
-        point = here.evaluate(scores)
-        product = functools.partial(here.product, point.curvature)
-        return product, functools.partial(solver.solve_linear, here, point)
-
-    parameters = (model, comparisons, initial, partition)
-    scores = implicit_minimiser(found, slope, hessian)(parameters)
-    return scores if is_held else _graph.released(model, comparisons, scores, partition)[0]
+    """The optimal scores with their derivatives; NaN where they were not found."""
+    found = differentiable_optimum(
+        model,
+        comparisons,
+        initial,
+        None,
+        partition,
+        solver=solver,
+        max_steps=max_steps,
+        known=known,
+    )
+    # A factor, because the derivatives of what was not found are NaN too.
+    is_found = found.result_code == RESULTS.successful.value
+    return found.scores * jnp.where(partition.spread(is_found), 1, jnp.nan).astype(
+        found.scores.dtype
+    )

@@ -21,14 +21,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
-from . import _graph
 from ._arrays import group_numbers, whole_number
 from ._comparisons import Comparisons
 from ._curvature import AbstractCurvature, curvature_of, refuse_unfinished
-from ._fit import MAX_STEPS, RESULTS, Fit, result_codes
+from ._fit import MAX_STEPS, RESULTS, Fit
+from ._gauge import is_regularised
 from ._model import Model
-from ._optimum import solve
-from ._partition import ONE
+from ._optimum import Known, find_optimum
 from ._progress import Progress
 from ._solvers import NewtonCG
 from ._workers import in_threads, num_workers
@@ -135,11 +134,11 @@ def bootstrap(
     keys = jax.random.split(key, num)
     pieces = [keys[start : start + _AT_ONCE] for start in range(0, num, _AT_ONCE)]
     bar = Progress(num, enabled=progress, unit="resamples")
-    is_held = _graph.is_held(fit.model.prior_std, rows.weight)
+    known = Known(is_regularised(fit.model.prior_std, rows.weight))
 
     def work(keys: Array) -> Array:
         data = fit.model, rows, fit.scores, jnp.asarray(member)
-        return _resampled(*data, keys, count=count, weights=weights, is_held=is_held)
+        return _resampled(*data, keys, count=count, weights=weights, known=known)
 
     found = []
     for scores in in_threads(work, pieces, num_workers()):
@@ -149,7 +148,7 @@ def bootstrap(
     return jnp.concatenate(found)
 
 
-@functools.partial(jax.jit, static_argnames=("count", "weights", "is_held"))
+@functools.partial(jax.jit, static_argnames=("count", "weights", "known"))
 def _resampled(
     model: Model,
     rows: Comparisons,
@@ -159,7 +158,7 @@ def _resampled(
     *,
     count: int,
     weights: Weights,
-    is_held: bool,
+    known: Known,
 ) -> Array:
     """One refit after the other: on a CPU side by side they would wait for memory."""
 
@@ -178,11 +177,15 @@ def _resampled(
             is_merged=rows.is_merged,
         )
         tolerances = jnp.asarray([_PRECISION, 0], scores.dtype)
-        found = solve(model, changed, scores, tolerances, solver=NewtonCG(), max_steps=MAX_STEPS)
-        is_found, x = result_codes(found) == RESULTS.successful.value, found.x
-        if not is_held:  # as `fit` does it: levels, and optima that do not exist
-            x, runaway = _graph.released(model, changed, x, ONE)
-            is_found &= ~runaway
-        return jnp.where(is_found, x, jnp.nan)
+        found = find_optimum(
+            model,
+            changed,
+            scores,
+            tolerances,
+            solver=NewtonCG(),
+            max_steps=MAX_STEPS,
+            known=known,
+        )
+        return jnp.where(found.result_code == RESULTS.successful.value, found.scores, jnp.nan)
 
     return jax.lax.map(one, keys)

@@ -58,6 +58,7 @@ class NewtonCG(AbstractSolver):
             tolerance=0.5 * float(jnp.finfo(rhs.dtype).eps),
             max_steps=self.max_inner_steps,
             partition=problem.partition,
+            projection=problem.projection,
         ).direction
 
 
@@ -80,7 +81,7 @@ class NewtonCholesky(AbstractSolver):
 
     def solve_linear(self, problem: Problem, point: Point, rhs: Array) -> Array:
         """Solve ∇²L x = rhs by a Cholesky factorisation."""
-        return _newton.cholesky_solve(problem.dense(point), rhs)
+        return _newton.cholesky_solve(problem.dense(point), rhs, problem.projection)
 
 
 @final

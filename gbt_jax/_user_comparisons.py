@@ -2,12 +2,8 @@
 
 from typing import Any, final
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import ArrayLike
-
-from .laws import AbstractRootLaw
 
 
 @final
@@ -121,12 +117,6 @@ class UserComparisons:
     def _comparable(self, user: Any) -> bool:
         is_text = self.users.dtype.kind in "US"
         return isinstance(user, str | bytes if is_text else int | np.integer)
-
-
-def bad_rows(law: AbstractRootLaw, a: Array, b: Array, value: Array, weight: Array) -> Array:
-    """Rows that make no sense: the wrong weight, or a weight and nothing to weigh."""
-    impossible = ~law.in_support(value) | (a == b)
-    return ~(weight >= 0) | jnp.isinf(weight) | ((weight > 0) & impossible)
 
 
 def _labels(name: str, labels: ArrayLike) -> np.ndarray:

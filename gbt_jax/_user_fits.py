@@ -10,7 +10,8 @@ from ._chunks import Chunk
 from ._comparisons import Comparisons
 from ._fit import RESULTS, Fit, Stats
 from ._model import Model
-from ._user_comparisons import UserComparisons, bad_rows
+from ._optimum import invalid_rows
+from ._user_comparisons import UserComparisons
 
 
 class Answer(NamedTuple):
@@ -126,7 +127,8 @@ class UserFits(Mapping):
     def _name_the_bad_row(self, user: object, rows: slice, slots: slice) -> str:
         data, items = self.comparisons, self.item[slots]
         columns = data.a[rows], data.b[rows], data.value[rows], data.weight[rows]
-        bad = int(np.flatnonzero(bad_rows(self.model.law, *map(jnp.asarray, columns)))[0])
+        is_invalid = invalid_rows(self.model.law, *map(jnp.asarray, columns), is_merged=False)
+        bad = int(np.flatnonzero(is_invalid)[0])
         a, b, value, weight = (column[bad] for column in columns)
         return (
             f"user {user!r} has bad data: row {data.row[rows][bad]} compares {items[a].item()!r} "

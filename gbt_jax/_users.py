@@ -15,13 +15,14 @@ from . import _chunks, _graph
 from ._arrays import is_concrete, whole_number
 from ._comparisons import Comparisons
 from ._compilation import quick_options
-from ._fit import MAX_STEPS, RESULTS, as_tolerances, result_codes, withdrawn
+from ._fit import MAX_STEPS, RESULTS, as_tolerances
+from ._gauge import is_regularised
 from ._model import Model
-from ._optimum import error_bound, implicit_scores, solve
+from ._optimum import Known, find_optimum, map_optimum
 from ._partition import AbstractPartition
 from ._progress import Progress
 from ._solvers import NewtonCG
-from ._user_comparisons import UserComparisons, bad_rows
+from ._user_comparisons import UserComparisons
 from ._user_fits import Answer, UserFits
 from ._workers import in_threads, num_workers
 from .laws import AbstractRootLaw
@@ -66,7 +67,11 @@ def fit_users(
         """Solve chunks of one shape, and put the answers where they belong."""
         chunks = [_pack(user_comparisons, *one) for one in group]
         inputs = [_input(model, user_comparisons, chunk) for chunk in chunks]
-        options = {"shape": chunks[0].shape, "max_steps": max_steps}
+        options = {
+            "shape": chunks[0].shape,
+            "max_steps": max_steps,
+            "known": Known(all(is_regularised(one.prior_std, one.weight) for one in inputs)),
+        }
         if sharding is None:
             answers = [solve_chunk(model.law, inputs[0], tolerances, **options)]
         else:
@@ -74,9 +79,7 @@ def fit_users(
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *inputs)
             together = _solve_sharded(model.law, stacked, tolerances, mesh=sharding, **options)
             answers = [Answer(*(np.asarray(x)[i] for x in together)) for i in range(len(chunks))]
-        for chunk, given, answer in zip(chunks, inputs, answers, strict=False):
-            if not _graph.is_held(given.prior_std, given.weight):
-                answer = _released(model.law, given, answer, shape=chunk.shape)
+        for chunk, answer in zip(chunks, answers, strict=False):
             fits.put(chunk, answer)
         return sum(chunk.rows.size for chunk in chunks)
 
@@ -102,16 +105,17 @@ def map_user_scores(
     for (one,) in _in_lanes(data, 1):
         chunk = _pack(data, *one)
         union = _union(model.law, _input(model, data, chunk), shape=chunk.shape)
-        scores = implicit_scores(
+        scores = map_optimum(
             union.model,
             union.comparisons,
             None,
             union.partition,
             solver=NewtonCG(),
             max_steps=max_steps,
-            is_held=False,
+            known=Known(),
         )
-        pieces.append(jnp.where(union.partition.spread(union.left_out), jnp.nan, scores))
+        is_unbounded = union.partition.spread(union.is_unbounded)
+        pieces.append(jnp.where(is_unbounded, jnp.nan, scores))
         place[chunk.slots] = start + chunk.items
         start += chunk.shape.items
     return jnp.concatenate(pieces)[place]
@@ -132,13 +136,12 @@ class _Input(NamedTuple):
 
 
 class _Union(NamedTuple):
-    """The users of a chunk as one problem; some are left out and keep no comparisons."""
+    """The users of a chunk as one problem; those without an optimum keep no comparisons."""
 
     model: Model
     comparisons: Comparisons
     partition: AbstractPartition
-    is_bad: Array
-    left_out: Array
+    is_unbounded: Array
 
 
 _Plan = tuple[_chunks.Shape, np.ndarray]
@@ -184,7 +187,7 @@ def _input(model: Model, data: UserComparisons, chunk: _chunks.Chunk) -> _Input:
     )
     if is_concrete(model) and _graph.may_be_unbounded(model):
         union = _union(model.law, inputs, shape=chunk.shape)
-        items = _graph.unbounded_items(union.model, union.comparisons)
+        items = _graph.unbounded_items(union.model, union.comparisons).items
         inputs.is_unbounded[chunk.owner[items % chunk.owner.size]] = True
     return inputs
 
@@ -207,11 +210,8 @@ def _emptied(inputs: _Input) -> _Input:
 def _union(law: AbstractRootLaw, inputs: _Input, *, shape: _chunks.Shape) -> _Union:
     partition = shape.partition(inputs.owner)
     std, mean = (partition.spread(x) for x in (inputs.prior_std, inputs.prior_mean))
-    rows = partition.at(inputs.a)
-    is_bad_row = bad_rows(law, inputs.a, inputs.b, inputs.value, inputs.weight)
-    is_bad = rows.largest(is_bad_row.astype(jnp.int32)) > 0
-    left_out = is_bad | inputs.is_unbounded
-    stays = ~rows.spread(left_out)
+    is_unbounded = jnp.reshape(inputs.is_unbounded, partition.shape)
+    stays = ~partition.at(inputs.a).spread(is_unbounded)
     comparisons = Comparisons(
         inputs.a,
         inputs.b,
@@ -220,61 +220,50 @@ def _union(law: AbstractRootLaw, inputs: _Input, *, shape: _chunks.Shape) -> _Un
         num_items=shape.items,
     )
     model = Model(law, std, jnp.where(inputs.is_item, mean, 0))
-    return _Union(model, comparisons, partition, is_bad, left_out)
+    return _Union(model, comparisons, partition, is_unbounded)
 
 
-def _solved_chunk(
+def _fit_chunk(
     law: AbstractRootLaw,
     inputs: _Input,
     tolerances: Array | None,
     *,
     shape: _chunks.Shape,
     max_steps: int,
+    known: Known,
 ) -> Answer:
-    model, comparisons, partition, is_bad, left_out = _union(law, inputs, shape=shape)
-    outcome = solve(
+    model, comparisons, partition, is_unbounded = _union(law, inputs, shape=shape)
+    found = find_optimum(
         model,
         comparisons,
         None,
         tolerances,
         solver=NewtonCG(),
         max_steps=max_steps,
+        known=known,
         partition=partition,
     )
-    codes = jnp.where(inputs.is_unbounded, RESULTS.no_finite_optimum.value, result_codes(outcome))
-    bounds = error_bound(model, comparisons, outcome.norm, partition)
     per_problem = (
-        jnp.where(is_bad, RESULTS.invalid_data.value, codes),
-        jnp.where(left_out, jnp.inf, bounds),
-        jnp.where(left_out, jnp.nan, outcome.norm),
-        outcome.newton_steps,
-        outcome.inner_steps,
+        jnp.where(is_unbounded, RESULTS.no_finite_optimum.value, found.result_code),
+        jnp.where(is_unbounded, jnp.inf, found.error_bound),
+        jnp.where(is_unbounded, jnp.nan, found.gradient_norm),
+        found.newton_steps,
+        found.inner_steps,
     )
-    scores = jnp.where(partition.spread(left_out), jnp.nan, outcome.x)
+    scores = jnp.where(partition.spread(is_unbounded), jnp.nan, found.scores)
     return Answer(scores, *(jnp.reshape(x, shape.num_problems) for x in per_problem))
 
 
-_STATIC = ("shape", "max_steps")
-_solve_chunk = jax.jit(_solved_chunk, static_argnames=_STATIC)
+_STATIC = ("shape", "max_steps", "known")
+_solve_chunk = jax.jit(_fit_chunk, static_argnames=_STATIC)
 
 
 @functools.cache
 def _quick_solve_chunk():
-    return jax.jit(_solved_chunk, static_argnames=_STATIC, compiler_options=quick_options())
+    return jax.jit(_fit_chunk, static_argnames=_STATIC, compiler_options=quick_options())
 
 
-@functools.partial(jax.jit, static_argnames=("shape",))
-def _released(
-    law: AbstractRootLaw, inputs: _Input, answer: Answer, *, shape: _chunks.Shape
-) -> Answer:
-    """Answers with a weak prior or none, looked at once more as in `fit`, by a second program."""
-    model, comparisons, partition, _, _ = _union(law, inputs, shape=shape)
-    scores, runaway = _graph.released(model, comparisons, answer.scores, partition)
-    codes = withdrawn(answer.result_codes, jnp.reshape(runaway, shape.num_problems))
-    return answer._replace(scores=scores, result_codes=codes)
-
-
-@functools.partial(jax.jit, static_argnames=("mesh", "shape", "max_steps"))
+@functools.partial(jax.jit, static_argnames=("mesh", *_STATIC))
 def _solve_sharded(
     law: AbstractRootLaw,
     inputs: _Input,
@@ -283,12 +272,13 @@ def _solve_sharded(
     mesh: Mesh,
     shape: _chunks.Shape,
     max_steps: int,
+    known: Known,
 ) -> Answer:
     """One chunk per device, stacked: no device waits for another inside a loop."""
 
     def on_one_device(law, inputs, tolerances):
         one = jax.tree.map(lambda leaf: leaf[0], inputs)
-        answer = _solve_chunk(law, one, tolerances, shape=shape, max_steps=max_steps)
+        answer = _solve_chunk(law, one, tolerances, shape=shape, max_steps=max_steps, known=known)
         return jax.tree.map(lambda leaf: leaf[None], answer)
 
     spec = PartitionSpec(mesh.axis_names)

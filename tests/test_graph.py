@@ -88,7 +88,7 @@ def test_optima_that_exist():
         held = rng.random(size) < 0.2
         std = np.where(held, 1.0, np.inf)
         model = gbt.Model(gbt.laws.Davidson(1.0), std)
-        found = unbounded_items(model, gbt.Comparisons(a, b, value, weight, num_items=size))
+        found = unbounded_items(model, gbt.Comparisons(a, b, value, weight, num_items=size)).items
         wanted = runs_away(a, b, value, weight > 0, held, size)
         assert (found.size > 0) == wanted
         assert not held[found].any()
@@ -101,7 +101,7 @@ def test_items_at_the_top_are_named():
     a, b = np.array([1, 2, 3, 3, 4, 3]), np.array([0, 0, 1, 2, 1, 4])
     value = np.array([1.0, 1, 1, 1, 1, 0])
     rows = gbt.Comparisons(a, b, value, num_items=6)
-    found = unbounded_items(gbt.Model(gbt.laws.Davidson(1.0), np.inf), rows)
+    found = unbounded_items(gbt.Model(gbt.laws.Davidson(1.0), np.inf), rows).items
     np.testing.assert_array_equal(found, [3, 4])
 
 
@@ -109,5 +109,5 @@ def test_items_that_fall_are_named():
     # 0 beat 1, which beat 2, which drew with 3; only 0 has a prior.
     rows = gbt.Comparisons([0, 1, 2], [1, 2, 3], [1.0, 1.0, 0.0], num_items=4)
     std = np.array([1.0, np.inf, np.inf, np.inf])
-    found = unbounded_items(gbt.Model(gbt.laws.Davidson(1.0), std), rows)
+    found = unbounded_items(gbt.Model(gbt.laws.Davidson(1.0), std), rows).items
     np.testing.assert_array_equal(found, [2, 3])

@@ -30,7 +30,9 @@ def test_conjugate_gradients(systems):
         np.testing.assert_allclose(found.direction, expected, rtol=1e-11)
         assert 0 < int(found.steps) < 100
         np.testing.assert_allclose(
-            _newton.cholesky_solve(jnp.asarray(matrix), jnp.asarray(rhs)), expected, rtol=1e-11
+            _newton.cholesky_solve(jnp.asarray(matrix), jnp.asarray(rhs), _newton.NO_PROJECTION),
+            expected,
+            rtol=1e-11,
         )
 
 

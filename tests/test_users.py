@@ -10,7 +10,8 @@ import pytest
 from problems import DATA, counting_law, random_comparisons, tournesol_problems
 
 import gbt_jax as gbt
-from gbt_jax import _chunks, _fit, _user_comparisons, _users, laws
+from gbt_jax import _chunks, _user_comparisons, _users, laws
+from gbt_jax._optimum import Known
 from gbt_jax._progress import Progress
 
 MODEL = gbt.Model(laws.Uniform(), 7.0)
@@ -343,7 +344,7 @@ def test_programs_for_other_machines(program):
         users = gbt.UserComparisons.from_arrays(*columns((5, 30), repeats=1))
         ((plan,),) = _users._in_lanes(users, 1)
         chunk = _users._pack(users, *plan)
-        options = {"shape": chunk.shape, "max_steps": 9}
+        options = {"shape": chunk.shape, "max_steps": 9, "known": Known()}
         arguments = (MODEL.law, _users._input(MODEL, users, chunk))
         function = lambda law, inputs: _users._solve_chunk(law, inputs, None, **options)  # noqa: E731
     elif program == "gradient":
@@ -352,7 +353,7 @@ def test_programs_for_other_machines(program):
     else:
         arguments = (MODEL, comparisons)
         solver = gbt.NewtonCG() if program == "newton-cg" else gbt.NewtonCholesky()
-        function = lambda m, c: _fit._fit(m, c, None, None, solver=solver, max_steps=9)  # noqa: E731
+        function = lambda m, c: gbt.fit(m, c, solver=solver, max_steps=9, throw=False)  # noqa: E731
     leaves, tree = jax.tree.flatten(arguments)
     flat = jax.jit(lambda *leaves: jax.tree.leaves(function(*jax.tree.unflatten(tree, leaves))))
     for platform in ("cuda", "rocm", "tpu"):

@@ -4,9 +4,9 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
-from .. import _graph
 from .._arrays import as_array
 from .._fit import RESULTS, Fit
+from .._gauge import is_regularised
 from .._objective import row_derivatives
 from .._random import generator_of
 from .._user_fits import UserFits
@@ -67,8 +67,8 @@ def _elimination(fit: Fit) -> Elimination | None:
     """M with items of few comparisons eliminated, if the prior holds all and there are many."""
     refuse_unfinished(fit)
     rows, size = fit.comparisons, fit.comparisons.num_items
-    is_held = _graph.is_held(fit.model.prior_std, rows.weight)
-    if not (is_held and _SMALL < size <= _MOST_ELIMINATED):
+    is_firm = is_regularised(fit.model.prior_std, rows.weight)
+    if not (is_firm and _SMALL < size <= _MOST_ELIMINATED):
         return None
     _, precision = fit.model.prior(size, fit.scores.dtype)
     _, row_curvature = row_derivatives(fit.model, rows, fit.scores)

@@ -93,7 +93,7 @@ class Ranking:
             return message
         failed = self.fits.for_user(user.item())
         items = self.fits.item[self.fits.comparisons.item_offsets[number] :]
-        unbounded = _graph.unbounded_items(failed.model, failed.comparisons)
+        unbounded = _graph.unbounded_items(failed.model, failed.comparisons).items
         names = [repr(self.votes.label(items[i])) for i in unbounded[:_NAMED]]
         more = f" and {unbounded.size - _NAMED} more" if unbounded.size > _NAMED else ""
         return f"{message}. Items with no bound: {', '.join(names)}{more}"

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from .. import _graph
 from .._curvature import AbstractCurvature, IterativeCurvature, curvature
 from .._fit import RESULTS, Fit
+from .._gauge import is_regularised
 from .._uncertainty import in_parts, normal_quantile, rank_intervals, std
 from .._user_fits import UserFits
 
@@ -65,8 +65,8 @@ def _of_large(fits: UserFits, level: float, num_draws: int, key) -> list[np.ndar
     fit = fits.for_user(fits.users[0].item())
     ranks = functools.partial(_ranks, fit, level)
     if fits.scores.size <= _MATRIX_ITEMS:
-        is_held = _graph.is_held(fit.model.prior_std, fit.comparisons.weight)
-        made = None if is_held else curvature(fit, dense=True)  # one matrix for both
+        is_firm = is_regularised(fit.model.prior_std, fit.comparisons.weight)
+        made = None if is_firm else curvature(fit, dense=True)  # one matrix for both
         return [np.asarray(std(fit, using=made)), *ranks(key=key, num=num_draws, using=made)]
     made, (key, own) = curvature(fit, dense=False), jax.random.split(key)
     assert isinstance(made, IterativeCurvature)

@@ -1,0 +1,204 @@
+"""The verdict on scores: what the gradient is, what rounding can have done to it, what follows.
+
+It is computed from the rows as given and knows nothing of the solver that found the scores. Row i
+adds s_i = w (Φ'(t) − r), t = θ_a − θ_b, to the gradient at a, and takes it off at b. With ε the
+spacing of floats at 1, what is computed for s_i is off by at most
+
+    e_i = ε w (C |Φ'(t)| + |Φ'(t) − r| + Φ''(t) (|t| + |θ_a| + |θ_b|)),
+
+where C ε bounds the relative error of Φ' (of the law's own parameters, rounded to this precision,
+too), Φ''(t) |t| is what rounding t does, and Φ''(t)(|θ_a| + |θ_b|) what rounding the scores does:
+no scores of this precision have a smaller gradient. The sums over an item's rows are split as
+s_i = h_i + l_i, h_i a multiple of ε A with A above every item's Σ|s|: sums of h are exact in any
+order, and those of l are smaller by ε. So the gradient is known up to ρ = Σ e_i and little more.
+
+- `error_bound`: L is 1/σ²-strongly convex, so ‖θ − θ*‖₂ ≤ σ² (‖g‖ + ‖ρ‖), for the largest σ.
+- `is_certified`: g is zero as far as arithmetic can tell, and where no prior determines the scores
+  (`_gauge`), rounding leaves no part of the graph undetermined against the rest.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ._arrays import IN_RANGE, gather
+from ._comparisons import Comparisons
+from ._gauge import AbstractGauge, ComponentGauge
+from ._graph import connected_labels
+from ._model import Model
+from ._partition import ONE, AbstractPartition
+
+# Of Φ', in units of ε: `benchmarks/law_accuracy.py` finds at most 4 for the laws of this package,
+# and rounding a law's parameters adds at most 2.
+_LAW_ERROR = 6.0
+# The root mean square of g/ρ that counts as zero, for items with one row. A solver that adds up n
+# terms of one sign one by one is off by √n times the rounding of one.
+_ZERO = 2.0
+# Of ε: a certified distance, relative to the scores, that is success as well. Where items have
+# weights of very different sizes it is the one that matters.
+_DISTANCE = 0.4
+# How far a score difference may be off, relative to its size and the law's own scale, where nothing
+# but rounding determines it; and how many standard deviations of rounding that must exceed.
+_RESOLUTION, _DEVIATIONS = 0.01, 4.0
+
+
+class Certificate(NamedTuple):
+    """What is known of scores, for each problem."""
+
+    gradient_norm: Array  # ‖∇L‖₂
+    error_bound: Array  # ≥ ‖θ − θ*‖₂; inf without a prior
+    is_certified: Array
+
+
+class _Rows(NamedTuple):
+    slope: Array  # w (Φ' − r)
+    error: Array  # its rounding error, at most
+    curvature: Array  # w Φ''
+    t: Array
+
+
+def certify(
+    model: Model,
+    comparisons: Comparisons,
+    scores: Array,
+    gauge: AbstractGauge,
+    partition: AbstractPartition = ONE,
+) -> Certificate:
+    """Recompute the gradient, bound its rounding errors, and say what they prove."""
+    rows = _evaluate(model, comparisons, scores)
+    mean, precision = model.prior(comparisons.num_items, scores.dtype)
+    pull, eps = precision * (scores - mean), float(jnp.finfo(scores.dtype).eps)
+    row_errors = _item_sums(comparisons, rows.error)
+    high, low, low_error = _exact_sums(comparisons, rows.slope, row_errors / eps, partition)
+    gradient = (pull + high) + low
+    # 1/σ², the difference, the product and the two sums above are rounded too.
+    pull_error = eps * (6 * jnp.abs(pull) + precision * (jnp.abs(scores) + jnp.abs(mean)))
+    errors = row_errors + low_error + pull_error + 2 * eps * (jnp.abs(high) + jnp.abs(low))
+    norm, error_norm = (jnp.sqrt(partition.inner(x, x)) for x in (gradient, errors))
+    # The norms are sums of so many rounded squares.
+    variance = prior_variance(model, comparisons, scores.dtype, partition)
+    bound = variance * (norm + error_norm) * (1 + eps * (scores.size + 8))
+    bound = jnp.where(jnp.isinf(variance), jnp.inf, bound)
+    is_certified = _is_zero(comparisons, gradient, errors, partition)
+    if isinstance(gauge, ComponentGauge):
+        lost = _has_undetermined_parts(model, comparisons, gauge, rows, gradient, partition)
+        is_certified &= ~lost
+    is_certified |= bound <= eps**_DISTANCE * jnp.sqrt(partition.inner(scores, scores))
+    return Certificate(norm, bound, is_certified & jnp.isfinite(norm) & jnp.isfinite(error_norm))
+
+
+def _is_zero(
+    comparisons: Comparisons, gradient: Array, errors: Array, partition: AbstractPartition
+) -> Array:
+    """Whether the gradient of each problem is zero as far as arithmetic can tell.
+
+    Item by item on the scale of its own errors: an item of little weight counts as much as others.
+    """
+    ratio = jnp.where(errors > 0, gradient / jnp.where(errors > 0, errors, 1), 0)
+    num_items = partition.total((errors > 0).astype(errors.dtype))
+    num_rows = partition.at(comparisons.a).total((comparisons.weight > 0).astype(errors.dtype))
+    # The mean over items of n is 2 rows/items.
+    return partition.inner(ratio, ratio) <= _ZERO**2 * (num_items + 2 * num_rows)
+
+
+def prior_variance(
+    model: Model, comparisons: Comparisons, dtype, partition: AbstractPartition = ONE
+) -> Array:
+    """The largest σ² of each problem; inf without a prior."""
+    std = model.prior_std.astype(dtype)
+    if std.ndim:
+        std = partition.largest(jnp.broadcast_to(std, (comparisons.num_items,)))
+    return jnp.square(std)
+
+
+def _evaluate(model: Model, comparisons: Comparisons, scores: Array) -> _Rows:
+    at_a, at_b = gather(scores, comparisons.a), gather(scores, comparisons.b)
+    value, weight = (x.astype(scores.dtype) for x in (comparisons.value, comparisons.weight))
+    t = at_a - at_b
+    expected, variance = model.law.mean(t), model.law.variance(t)
+    curvature = weight * variance
+    size = weight * (_LAW_ERROR * jnp.abs(expected) + jnp.abs(expected - value))
+    moved = curvature * (jnp.abs(t) + jnp.abs(at_a) + jnp.abs(at_b))
+    error = float(jnp.finfo(scores.dtype).eps) * (size + moved)
+    return _Rows(weight * (expected - value), error, curvature, t)
+
+
+def _item_sums(comparisons: Comparisons, rows: Array) -> Array:
+    """For each item the sum over its rows."""
+    sums = jnp.zeros(comparisons.num_items, rows.dtype).at[comparisons.a].add(rows, **IN_RANGE)
+    return sums.at[comparisons.b].add(rows, **IN_RANGE)
+
+
+def _exact_sums(
+    comparisons: Comparisons, slopes: Array, sizes: Array, partition: AbstractPartition
+) -> tuple[Array, Array, Array]:
+    """(sums of the high parts, sums of the low parts, how far rounding moved the latter).
+
+    `sizes` are at least Σ|s| of each item.
+    """
+    eps = float(jnp.finfo(slopes.dtype).eps)
+    # A power of two above all sizes, so that adding it rounds to multiples of ε times it.
+    _, exponent = jnp.frexp(partition.largest(sizes))
+    anchor = jnp.ldexp(jnp.ones_like(slopes, shape=()), exponent + 1)
+    at_rows = partition.at(comparisons.a).spread(anchor)
+    high = (slopes + at_rows) - at_rows
+    low = slopes - high
+
+    def differences(rows: Array) -> Array:
+        sums = jnp.zeros(comparisons.num_items, rows.dtype).at[comparisons.a].add(rows, **IN_RANGE)
+        return sums.at[comparisons.b].subtract(rows, **IN_RANGE)
+
+    if eps * len(comparisons) < 1e-9:  # far more rows than an item has, and few enough
+        count = jnp.asarray(len(comparisons), slopes.dtype)
+    else:
+        count = _item_sums(comparisons, (slopes != 0).astype(slopes.dtype))
+    low_error = jnp.square(eps * count) * partition.spread(anchor)
+    return differences(high), differences(low), low_error
+
+
+def _has_undetermined_parts(
+    model: Model,
+    comparisons: Comparisons,
+    gauge: ComponentGauge,
+    rows: _Rows,
+    gradient: Array,
+    partition: AbstractPartition,
+) -> Array:
+    """Whether rounding hides how a part of a weakly regularised graph lies against the rest.
+
+    A row determines the difference of its ends if moving it by `_RESOLUTION` changes the gradient
+    of one of them by more than is left there and than rounding errors make of it, and a prior
+    determines a score likewise. What such rows connect is determined; a row between two parts that
+    they do not connect is not. Without a finite optimum the rows between such parts have lost their
+    curvature, so that they are seen here as well.
+    """
+
+    def look() -> Array:
+        dtype = rows.t.dtype
+        # Rounding errors of rows are independent of each other.
+        squares = _item_sums(comparisons, jnp.square(rows.error))
+        noise = _DEVIATIONS * jnp.sqrt(squares) + jnp.abs(gradient)
+        _, precision = model.prior(comparisons.num_items, dtype)
+        unit = lax.rsqrt(model.law.variance(jnp.zeros_like(rows.t)))
+        step = _RESOLUTION * (unit + jnp.abs(rows.t))
+        quieter = jnp.minimum(gather(noise, comparisons.a), gather(noise, comparisons.b))
+        counts = comparisons.weight > 0
+        is_seen = counts & (rows.curvature * step > quieter)
+        label = connected_labels(comparisons, is_seen)
+        longest = _item_maxima(comparisons, jnp.where(counts, step, 0))
+        is_pinned = (precision * longest > noise).astype(jnp.int32)
+        pinned = jax.ops.segment_max(is_pinned, label, comparisons.num_items)[label] > 0
+        first, second = (x for x in (comparisons.a, comparisons.b))
+        apart = (label[first] != label[second]) & ~(pinned[first] & pinned[second])
+        apart &= counts & gauge.is_weak[first]
+        return partition.at(comparisons.a).largest(apart.astype(jnp.int32)) > 0
+
+    none = jnp.zeros(partition.shape, bool)
+    return lax.cond(jnp.any(gauge.is_weak), look, lambda: none)
+
+
+def _item_maxima(comparisons: Comparisons, rows: Array) -> Array:
+    zero = jnp.zeros(comparisons.num_items, rows.dtype)
+    return zero.at[comparisons.a].max(rows, **IN_RANGE).at[comparisons.b].max(rows, **IN_RANGE)

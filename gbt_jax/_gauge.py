@@ -1,0 +1,183 @@
+"""The null space of the comparisons: one common level for each connected component.
+
+Comparisons depend on differences, so for the indicator 1_c of a component the data part of the
+Hessian has M 1_c = p, the prior's precisions there, and the data part of the gradient sums to zero
+over c. The level of c is decided by the prior alone: at the optimum Σ_c p (θ − μ) = 0. Where p is 0
+or so small that the rounding errors of the data exceed it, neither a gradient nor a linear solve
+can find that level; they drift along 1_c instead. With the shares
+
+    q = p/Σ_c p,  or 1/|c| where the component has no prior,
+
+the level is known exactly, and removed wherever it could enter:
+
+    scores      θ ↦ θ − 1 qᵀ(θ − μ)    have Σ_c p (θ − μ) = 0 (mean zero without a prior),
+    directions  x ↦ x − 1 qᵀx          keep that,
+    residuals   r ↦ r − q 1ᵀr          have the sum zero that gradients have on such scores.
+
+The last two are transposes of each other, which makes this the deflation of conjugate gradients by
+1_c; M maps directions with qᵀx = 0 to residuals with 1ᵀr = 0, and is positive definite on them.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import ArrayLike
+
+from ._arrays import gather, is_concrete
+from ._comparisons import Comparisons
+from ._graph import component_labels
+from ._model import Model
+from ._partition import ONE, AbstractPartition
+
+Projector = Callable[[Array], Array]
+
+
+class AbstractGauge(eqx.Module):
+    """What fixes the common level of each connected component."""
+
+    @abc.abstractmethod
+    def centre(self, scores: Array, prior_mean: Array) -> Array:
+        """Scores at the level that the prior decides, or with mean zero where there is none."""
+
+    @abc.abstractmethod
+    def project_direction(self, x: Array) -> Array:
+        """x − 1 qᵀx."""
+
+    @abc.abstractmethod
+    def project_residual(self, r: Array) -> Array:
+        """r − q 1ᵀr."""
+
+    @abc.abstractmethod
+    def skip_if_regularised(self, project: Projector) -> Projector:
+        """A projection that costs nothing where there is nothing to project.
+
+        For loops that are not differentiated: JAX cannot transpose the choice under `vmap`.
+        """
+
+    @abc.abstractmethod
+    def fill(self, matrix: Array) -> Array:
+        """The Hessian M with κ q qᵀ added, which makes it definite and changes no solution."""
+
+
+@final
+class Regularised(AbstractGauge):
+    """The prior determines every level firmly: nothing is projected."""
+
+    def centre(self, scores: Array, prior_mean: Array) -> Array:
+        """The scores."""
+        del prior_mean
+        return scores
+
+    def project_direction(self, x: Array) -> Array:
+        """x."""
+        return x
+
+    def project_residual(self, r: Array) -> Array:
+        """r."""
+        return r
+
+    def skip_if_regularised(self, project: Projector) -> Projector:
+        """The projection, which does nothing."""
+        return project
+
+    def fill(self, matrix: Array) -> Array:
+        """M."""
+        return matrix
+
+
+@final
+class ComponentGauge(AbstractGauge):
+    """Levels of components are projected out in those problems whose prior is weak or missing."""
+
+    component: Array | None  # a label for each item; None where all items are connected
+    share: Array  # q
+    is_weak: Array  # whether the item's problem has a weak prior, or none
+
+    def centre(self, scores: Array, prior_mean: Array) -> Array:
+        """θ − 1 qᵀ(θ − μ)."""
+        return scores - self._totals(self.share * (scores - prior_mean))
+
+    def project_direction(self, x: Array) -> Array:
+        """x − 1 qᵀx."""
+        return x - self._totals(self.share * x)
+
+    def project_residual(self, r: Array) -> Array:
+        """r − q 1ᵀr."""
+        return r - self.share * self._totals(r)
+
+    def skip_if_regularised(self, project: Projector) -> Projector:
+        """Compute nothing if no problem has a weak prior, which is known at run time only."""
+        return lambda x: lax.cond(jnp.any(self.is_weak), lambda x: project(x), lambda x: x, x)
+
+    def fill(self, matrix: Array) -> Array:
+        """M + κ q qᵀ within each component, with κ the trace of M there."""
+        added = self._totals(jnp.diagonal(matrix)) * self.share
+        outer = added[:, None] * self.share[None, :]
+        if self.component is None:
+            return matrix + outer
+        return matrix + jnp.where(self.component[:, None] == self.component[None, :], outer, 0)
+
+    def _totals(self, x: Array) -> Array:
+        """For each item of a weak problem the sum over its component, for others 0."""
+        if self.component is None:
+            return jnp.where(self.is_weak, jnp.sum(x), 0)
+        totals = gather(jax.ops.segment_sum(x, self.component, x.size), self.component)
+        return jnp.where(self.is_weak, totals, 0)
+
+
+def is_regularised(prior_std: ArrayLike, weight: ArrayLike) -> bool:
+    """Whether the prior is known to determine every level firmly.
+
+    False under tracing, where it is not known.
+    """
+    if not is_concrete(prior_std, weight):
+        return False
+    weights = np.asarray(weight)
+    heaviest = np.max(weights, initial=0, where=np.isfinite(weights))
+    largest_std = np.max(np.asarray(prior_std), initial=0)
+    return bool(largest_std**-2.0 > _weak_precision(weights.dtype, heaviest))
+
+
+def _weak_precision(dtype, heaviest):
+    """Precisions up to here are weak: rounding of what the comparisons say exceeds them."""
+    return float(jnp.finfo(dtype).eps) ** 0.5 * heaviest
+
+
+def find_gauge(
+    model: Model,
+    comparisons: Comparisons,
+    partition: AbstractPartition = ONE,
+    *,
+    is_regularised: bool,
+    is_connected: bool = False,
+) -> AbstractGauge:
+    """The gauge of comparisons, or of several problems side by side.
+
+    `is_regularised` and `is_connected` (all items by comparisons) say what is known beforehand.
+    """
+    if is_regularised:
+        return Regularised()
+    size, dtype = comparisons.num_items, comparisons.value.dtype
+    _, precision = model.prior(size, dtype)
+    heaviest = partition.at(comparisons.a).largest(comparisons.weight)
+    is_weak = partition.largest(1 / precision) >= 1 / _weak_precision(dtype, heaviest)
+    weak_items = jnp.broadcast_to(partition.spread(is_weak), (size,))
+    if is_connected:
+        component, total, members = None, jnp.sum(precision), jnp.asarray(size, dtype)
+    else:
+        component = lax.cond(
+            jnp.any(is_weak),
+            component_labels,
+            lambda rows: jnp.zeros(rows.num_items, jnp.int32),
+            comparisons,
+        )
+        columns = jnp.stack([precision, jnp.ones_like(precision)], axis=-1)
+        total, members = jax.ops.segment_sum(columns, component, size)[component].T
+    share = jnp.where(total > 0, precision / jnp.where(total > 0, total, 1), 1 / members)
+    return ComponentGauge(component, share, weak_items)
