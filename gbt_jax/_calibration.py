@@ -14,6 +14,7 @@ from ._curvature import AbstractCurvature, curvature_of
 from ._fit import Fit
 from ._optimum import refuse_outside
 from ._prediction import Prediction, over_pairs, predict
+from ._user_fits import check_one_fit
 from .laws import AbstractRootLaw
 
 
@@ -87,6 +88,7 @@ def calibration(
     - `bins`: how many, at most; each has at least one comparison.
     - `using`: the fit's `curvature`, if it has been made already.
     """
+    check_one_fit(fit, "calibration")
     bins = whole_number("bins", bins, at_least=1)
     rows = _oriented(fit, held_out)
     made = curvature_of(fit, using)

@@ -26,7 +26,7 @@ from ._fit import RESULTS, Fit
 from ._influence import what_if
 from ._sensitivity import solved_differences
 from ._stepped_refits import stepped_rises
-from ._user_fits import UserFits
+from ._user_fits import UserFits, check_one_fit
 
 Estimator = Callable[[Comparisons], ArrayLike]
 _CONFIRMED = 5  # of each kind of change, those with the largest predicted effect
@@ -76,6 +76,7 @@ def check_monotone(
         if isinstance(subject, Fit):
             refuse_unfinished(subject)
         return _monotone_fits(subject, as_indices("rows", rows, subject.comparisons.value.size))
+    _check_estimator(subject, "check_monotone")
     if comparisons is None or step is None or not step > 0:
         raise ValueError("an estimator is checked with comparisons and a positive step")
     chosen = as_indices("rows", rows, len(comparisons))
@@ -92,6 +93,7 @@ def check_new_comparison(fit: Fit, a: int, b: int) -> Report:
     That value, which changes nothing, is among the report's `numbers`; the refits are with the
     largest and the smallest value of the law's support (or that value ± 1).
     """
+    check_one_fit(fit, "check_new_comparison")
     first, second = as_indices("a and b", np.array([a, b]), fit.comparisons.num_items)
     if first == second:
         raise ValueError(f"item {a} cannot be compared with itself")
@@ -144,6 +146,7 @@ def check_resilience(
         if not math.isfinite(float(subject.model.law.max_value)):
             return _growing_example(subject)
         return _resilience_of_fit(subject)
+    _check_estimator(subject, "check_resilience")
     if comparisons is None or max_value is None or bound is None:
         raise ValueError("an estimator is checked with comparisons, max_value and bound")
     before = np.asarray(subject(comparisons))
@@ -157,6 +160,12 @@ def check_resilience(
             changed = _with_value(comparisons, row, value)
             cases.append((_distance(subject(changed), before), f"row {row} set to {value:g}"))
     return _resilience(cases, bound, {})
+
+
+def _check_estimator(subject: object, function: str) -> None:
+    """Raise for what is no function, and so neither a fit nor an estimator."""
+    if not callable(subject):
+        check_one_fit(subject, function)
 
 
 def _monotone_fits(subject: Fit | UserFits, rows: np.ndarray) -> Report:

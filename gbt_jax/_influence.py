@@ -27,6 +27,7 @@ from ._graph import bridges, component_labels, may_be_unbounded, unbounded_items
 from ._leave_out import refined_changes
 from ._objective import row_derivatives
 from ._sensitivity import solved_differences
+from ._user_fits import check_one_fit
 
 _LARGE_GROUP = 512  # rows: beyond, a refit is cheaper than a matrix of rows × rows
 
@@ -56,6 +57,7 @@ def what_if(
     - `changed`: (numbers of rows, their new values).
     - `using`: the fit's `curvature`, if it has been made already.
     """
+    check_one_fit(fit, "what_if")
     made = curvature_of(fit, using)
     rows = _with_changes(fit.comparisons, added, removed, changed)
     refitted = find(fit.model, rows, initial=fit.scores)
@@ -94,6 +96,7 @@ def influence(
       of up to 4,096 items have it.
     - `using`: the fit's `curvature`, if it has been made already.
     """
+    check_one_fit(fit, "influence")
     size = len(fit.comparisons)
     if refined is not None:
         refined = whole_number("refined", refined, at_least=0)

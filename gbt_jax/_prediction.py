@@ -32,6 +32,7 @@ from jaxtyping import ArrayLike, Float, PRNGKeyArray
 from ._arrays import as_indices
 from ._curvature import AbstractCurvature, curvature_of
 from ._fit import Fit
+from ._user_fits import check_one_fit
 from .laws import AbstractRootLaw
 
 _NUM_NODES = 192
@@ -98,6 +99,7 @@ def predict(
 
     - `using`: the fit's `curvature`, if it has been made already.
     """
+    check_one_fit(fit, "predict")
     made = curvature_of(fit, using)
     size, shape = fit.comparisons.num_items, np.broadcast_shapes(np.shape(a), np.shape(b))
     first, second = (

@@ -34,6 +34,7 @@ from ._arrays import as_indices
 from ._curvature import AbstractCurvature, DenseCurvature, curvature_of, refuse_unfinished
 from ._displaced_loss import DisplacedLoss, Point, centred
 from ._fit import Fit
+from ._user_fits import check_one_fit
 
 _ENTRIES = 2**19  # comparisons × lanes at a time: a few megabytes an array
 _MAX_ROUNDS = 500  # three to ten are usual
@@ -71,6 +72,7 @@ def profile_intervals(
     weights are too large for the precision of the numbers, or a level near 1, binary values and a
     very weak prior let the search run out of steps.
     """
+    check_one_fit(fit, "profile_intervals")
     refuse_unfinished(fit)
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, not {level}")

@@ -30,6 +30,7 @@ from ._model import Model
 from ._optimum import Known, find_optimum
 from ._progress import Progress
 from ._solvers import NewtonCG
+from ._user_fits import check_one_fit
 from ._workers import in_threads, num_workers
 
 Weights = Literal["exponential", "multinomial"]
@@ -52,6 +53,7 @@ def robust_covariance(
       comparisons weight n is n independent repeats.
     - `using`: the fit's `curvature`, if it has been made already.
     """
+    check_one_fit(fit, "robust_covariance")
     made = curvature_of(fit, using)
     rows, groups = _counted(fit.comparisons, groups)
     residual = rows.value - fit.model.law.mean(fit.scores[rows.a] - fit.scores[rows.b])
@@ -124,6 +126,7 @@ def bootstrap(
       that falls apart have mean zero each. A row gets one weight, also where its own is n repeats.
     - `progress`: show a progress bar on a terminal.
     """
+    check_one_fit(fit, "bootstrap")
     refuse_unfinished(fit)
     num = whole_number("num", num, at_least=1)
     if weights not in get_args(Weights):

@@ -35,6 +35,7 @@ from ._fit import Fit
 from ._model import Model
 from ._objective import negative_log_posterior
 from ._optimum import refuse_outside
+from ._user_fits import check_one_fit
 
 _OVERDISPERSION = 2.0  # chains start at so many standard deviations, so that R-hat can see them mix
 _ACCEPTED_R_HAT = 1.01  # Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021)
@@ -125,6 +126,7 @@ def sample_posterior(
     - `max_doublings`: a trajectory takes up to 2 to this power steps.
     - `using`: the fit's dense `curvature`, if it has been made already.
     """
+    check_one_fit(fit, "sample_posterior")
     _require_blackjax()
     sizes = {
         "num": whole_number("num", num, at_least=4),

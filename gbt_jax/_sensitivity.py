@@ -21,6 +21,7 @@ from ._curvature import AbstractCurvature, DenseCurvature, curvature_of
 from ._fit import Fit
 from ._model import Model
 from ._objective import gradient
+from ._user_fits import check_one_fit
 
 Parameter = Literal["value", "weight", "prior_mean", "prior_std", "law"]
 
@@ -49,6 +50,7 @@ def sensitivity(
     - `items`: only the scores of these items.
     - `using`: the fit's `curvature`, if it has been made already.
     """
+    check_one_fit(fit, "sensitivity")
     if wrt not in get_args(Parameter):
         raise ValueError(f"wrt must be one of {', '.join(get_args(Parameter))}, not {wrt!r}")
     made = curvature_of(fit, using)
@@ -83,6 +85,7 @@ def response_sensitivity(fit: Fit) -> Float[Array, "comparisons items"]:
 
     E[r_ab] = Φ'(θ_a − θ_b), so the row of a comparison of a with b is Φ''(θ_ab) (e_a − e_b).
     """
+    check_one_fit(fit, "response_sensitivity")
     rows = fit.comparisons
     variance = fit.model.law.variance(fit.scores[rows.a] - fit.scores[rows.b])
     zero = jnp.zeros((len(rows), rows.num_items), variance.dtype)

@@ -22,7 +22,7 @@ from jaxtyping import ArrayLike, Float, PRNGKeyArray
 from ._arrays import as_indices, whole_number
 from ._curvature import AbstractCurvature, curvature, curvature_of, held_draws, variances
 from ._fit import Fit
-from ._user_fits import UserFits
+from ._user_fits import UserFits, check_one_fit
 
 _SCORES_AT_ONCE = 2**15  # of many users, in the work for ranks
 
@@ -53,8 +53,7 @@ def std(fit: Fit | UserFits, *, using: AbstractCurvature | None = None) -> Float
 
 def covariance(fit: Fit, *, using: AbstractCurvature | None = None) -> Float[Array, "items items"]:
     """N, the covariance of the scores, as a matrix."""
-    if isinstance(fit, UserFits):
-        raise TypeError("users have a covariance each: covariance(fits[user])")
+    check_one_fit(fit, "covariance")
     return curvature_of(fit, using).solve(jnp.eye(fit.scores.size, dtype=fit.scores.dtype))
 
 
@@ -124,7 +123,8 @@ def rank_intervals(
     """
     normal_quantile(level)  # refuses what is no level
     num = whole_number("num", num, at_least=1)
-    if isinstance(fit, Fit):
+    if not isinstance(fit, UserFits):
+        check_one_fit(fit, "rank_intervals")
         owner = np.zeros(fit.scores.size, int)
         drawn = held_draws(fit, num, key) if using is None else None
         if drawn is not None:

@@ -136,3 +136,16 @@ class UserFits(Mapping):
             f"support of {type(self.model.law).__name__}, weights must be finite and not "
             "negative, and no item is compared with itself"
         )
+
+
+def check_one_fit(fit: object, function: str, more: str = "") -> None:
+    """Raise for what is no `Fit`; for `UserFits` say how `function` is called for one user.
+
+    `more` is what else to type, with `{user}` where the user's label stands.
+    """
+    if isinstance(fit, UserFits):
+        user = repr(fit.users[0].item()) if len(fit) else "user"
+        call = f"{function}(fits[{user}]{more.format(user=user)})"
+        raise TypeError(f"{function} takes the fit of one user, not UserFits: {call}")
+    if not isinstance(fit, Fit):
+        raise TypeError(f"a Fit is needed, not {type(fit).__name__}")

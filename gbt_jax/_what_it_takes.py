@@ -23,6 +23,7 @@ from ._fit import RESULTS, Fit
 from ._fit import fit as find
 from ._influence import falls_apart
 from ._objective import row_derivatives
+from ._user_fits import check_one_fit
 
 Means = Literal["removal", "reversal"]
 _CONTENDERS = 3  # on either side of the top's edge, whose pairs are tried first
@@ -45,6 +46,7 @@ def required_change(
     repeats may be); a `delta` beyond what they can do is an error that says how far they reach.
     The true effect, by a refit, is `achieved`.
     """
+    check_one_fit(fit, "required_change")
     (number,) = as_indices("item", np.array([item]), fit.comparisons.num_items)
     if not np.isfinite(delta):
         raise ValueError(f"delta must be a finite number, not {delta}")
@@ -138,6 +140,7 @@ def flip_set(
     - `limit`: how many comparisons at most.
     - `using`: the fit's `curvature`, if it has been made already.
     """
+    check_one_fit(fit, "flip_set")
     if by not in get_args(Means):
         raise ValueError(f"by must be one of {', '.join(get_args(Means))}, not {by!r}")
     limit = whole_number("limit", limit, at_least=1)

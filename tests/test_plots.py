@@ -369,7 +369,7 @@ def test_what_is_no_successful_fit_is_refused(name):
         draw(failed)
     users = gbt.UserComparisons.from_arrays(["ada"], ["tea"], ["milk"], [1.0])
     fits = gbt.UserFits(gbt.Model(laws.Binary(), 1.0), users, np.dtype(float))
-    with pytest.raises(TypeError, match=rf"plots\.{name}\(fits\[user\]"):
+    with pytest.raises(TypeError, match=rf"plots\.{name}\(fits\['ada'\], labels=fits.item"):
         draw(fits)
     with pytest.raises(TypeError, match="a Fit is needed, not int"):
         draw(3)

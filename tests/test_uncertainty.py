@@ -94,7 +94,7 @@ def test_users(fits, fit):
     assert np.isnan(ranks.upper[11:]).all()
     drawn = gbt.posterior_samples(fits, 5, key=jax.random.key(0))
     assert drawn.shape == (5, 13)
-    with pytest.raises(TypeError, match=r"covariance\(fits\[user\]\)"):
+    with pytest.raises(TypeError, match=r"covariance\(fits\[0\]\)"):
         gbt.covariance(fits)
 
 

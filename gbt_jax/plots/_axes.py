@@ -7,7 +7,7 @@ import numpy as np
 
 from .._curvature import refuse_unfinished
 from .._fit import Fit
-from .._user_fits import UserFits
+from .._user_fits import check_one_fit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,11 +49,7 @@ def height_of_rows(count: int) -> float:
 
 def check_fit(fit: Fit, function: str) -> None:
     """Refuse what is not one successful fit."""
-    if isinstance(fit, UserFits):
-        raise TypeError(
-            f"users have a picture each: plots.{function}(fits[user], "
-            "labels=fits.item[fits.user == user])"
-        )
+    check_one_fit(fit, f"plots.{function}", ", labels=fits.item[fits.user == {user}]")
     refuse_unfinished(fit)
 
 
