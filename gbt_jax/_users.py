@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float
 
 from . import _chunks, _graph
@@ -38,7 +38,7 @@ def fit_users(
     atol: float | None = None,
     max_steps: int = MAX_STEPS,
     progress: bool = False,
-    sharding: Mesh | None = None,
+    sharding: Mesh | NamedSharding | None = None,
 ) -> UserFits:
     """Fit every user: the same scores as a loop of `fit`, in a fraction of the time.
 
@@ -48,7 +48,8 @@ def fit_users(
       order of `user_comparisons.users`.
     - `rtol`, `atol`, `max_steps`: as in `fit`, for each user.
     - `progress`: show a progress bar on a terminal.
-    - `sharding`: a mesh with one axis; its devices share the users.
+    - `sharding`: a `Mesh`, of any axes, or a `NamedSharding`; all devices of its mesh share the
+      users.
 
     Nothing is raised for a user whose fit fails: see its result code, `UserFits.failures` and
     `UserFits.for_user`. No user's answer depends on any other's.
@@ -59,7 +60,8 @@ def fit_users(
     tolerances = as_tolerances(rtol, atol, dtype)
     fits = UserFits(model, user_comparisons, np.dtype(dtype))
     bar = Progress(user_comparisons.value.size, enabled=progress)
-    lanes = 1 if sharding is None else sharding.size
+    mesh = None if sharding is None else _mesh_of_users(sharding)
+    lanes = 1 if mesh is None else mesh.size
     is_small = user_comparisons.value.size <= _FEW_ROWS
     solve_chunk = _quick_solve_chunk() if is_small else _solve_chunk
 
@@ -72,12 +74,12 @@ def fit_users(
             "max_steps": max_steps,
             "known": Known(all(is_regularised(one.prior_std, one.weight) for one in inputs)),
         }
-        if sharding is None:
+        if mesh is None:
             answers = [solve_chunk(model.law, inputs[0], tolerances, **options)]
         else:
             inputs += [_emptied(inputs[0])] * (lanes - len(inputs))
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *inputs)
-            together = _solve_sharded(model.law, stacked, tolerances, mesh=sharding, **options)
+            together = _solve_sharded(model.law, stacked, tolerances, mesh=mesh, **options)
             answers = [Answer(*(np.asarray(x)[i] for x in together)) for i in range(len(chunks))]
         for chunk, answer in zip(chunks, answers, strict=False):
             fits.put(chunk, answer)
@@ -290,6 +292,17 @@ def _solve_sharded(
         out_specs=spec,
         check_vma=False,  # nothing is replicated that could get out of step
     )(law, inputs, tolerances)
+
+
+def _mesh_of_users(sharding: object) -> Mesh:
+    """The devices of a mesh in a row. `shard_map` places data on axes of the type Auto alone."""
+    mesh = sharding.mesh if isinstance(sharding, NamedSharding) else sharding
+    if not isinstance(mesh, Mesh):
+        raise TypeError(
+            "sharding must be a Mesh or a NamedSharding of devices, as "
+            f'sharding=jax.make_mesh((4,), ("users",)), not {type(sharding).__name__}'
+        )
+    return Mesh(mesh.devices.ravel(), ("users",), axis_types=(AxisType.Auto,))
 
 
 def _check(model: Model, data: UserComparisons) -> None:

@@ -326,6 +326,41 @@ def test_sharded_over_devices(data, fits, mesh):
         assert collective not in text
 
 
+@pytest.fixture(scope="module")
+def many_small_users():
+    users = gbt.UserComparisons.from_arrays(*columns((5,), repeats=900))
+    return users, gbt.fit_users(MODEL, users).scores
+
+
+def four_devices(kind: str):
+    axis, devices = jax.sharding.AxisType, jax.devices()[:4]
+    if kind == "two axes":
+        return jax.make_mesh((2, 2), ("rack", "users"), devices=devices)
+    types = {"auto": (axis.Auto,), "explicit": (axis.Explicit,)}.get(kind)
+    mesh = jax.make_mesh((4,), ("users",), axis_types=types, devices=devices)
+    if kind == "named sharding":
+        return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("users"))
+    return mesh
+
+
+@pytest.mark.skipif(jax.device_count() < 4, reason="XLA_FLAGS asks for other devices")
+@pytest.mark.parametrize("kind", ["default", "auto", "explicit", "two axes", "named sharding"])
+def test_any_mesh_shares_the_users(kind, many_small_users):
+    users, expected = many_small_users
+    sharded = gbt.fit_users(MODEL, users, sharding=four_devices(kind))
+    np.testing.assert_array_equal(sharded.scores, expected)
+
+
+def test_what_is_no_mesh_is_refused(many_small_users):
+    mesh = jax.make_mesh((1,), ("users",), devices=jax.devices()[:1])
+    spec = jax.sharding.PartitionSpec("users")
+    device = jax.devices()[0]
+    without_devices = jax.sharding.NamedSharding(mesh.abstract_mesh, spec)
+    for given in (4, spec, jax.sharding.SingleDeviceSharding(device), without_devices):
+        with pytest.raises(TypeError, match=r"sharding=jax\.make_mesh\(\(4,\), \(\"users\",\)\)"):
+            gbt.fit_users(MODEL, many_small_users[0], sharding=given)  # type: ignore[arg-type]
+
+
 def test_one_problem_sharded_over_its_comparisons(mesh):
     comparisons = random_comparisons(60, 800)
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("users"))
