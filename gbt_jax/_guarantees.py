@@ -11,9 +11,10 @@ An estimator is any function from `Comparisons` to scores.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import final
+from typing import NamedTuple, final
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +26,7 @@ from ._curvature import curvature, refuse_unfinished
 from ._fit import RESULTS, Fit
 from ._influence import what_if
 from ._sensitivity import solved_differences
-from ._stepped_refits import stepped_rises
+from ._stepped_refits import Rises, stepped_rises
 from ._user_fits import UserFits, check_one_fit
 
 Estimator = Callable[[Comparisons], ArrayLike]
@@ -35,19 +36,33 @@ _CONFIRMED = 5  # of each kind of change, those with the largest predicted effec
 @final
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """A claim, whether it holds, by how much, and the case that comes closest to breaking it."""
+    """A claim, whether it holds, by how much, and the case that comes closest to breaking it.
+
+    Cases in which scores are not finite are `not_evaluated`: they speak neither for the claim nor
+    against it. `holds` is None where no case could be evaluated.
+    """
 
     claim: str
-    holds: bool
-    margin: float  # negative where the claim fails
+    holds: bool | None
+    margin: float  # negative where the claim fails, NaN where it could not be evaluated
     worst: str
     checked: int
     numbers: dict[str, float]
+    not_evaluated: int = 0
+    first_not_evaluated: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """`holds` in words."""
+        return {True: "holds", False: "FAILS", None: "NOT EVALUATED"}[self.holds]
 
     def __str__(self) -> str:
-        verdict = "holds" if self.holds else "FAILS"
-        lines = [f"{verdict}: {self.claim}", f"  cases checked  {self.checked}"]
-        lines += [f"  margin         {self.margin:.4g}", f"  worst case     {self.worst}"]
+        lines = [f"{self.verdict}: {self.claim}", f"  cases checked  {self.checked}"]
+        if self.not_evaluated:
+            first = f" (first: {self.first_not_evaluated})"
+            lines += [f"  not evaluated: {self.not_evaluated}{first}"]
+        if self.holds is not None:
+            lines += [f"  margin         {self.margin:.4g}", f"  worst case     {self.worst}"]
         lines += [f"  {name} = {number:.6g}" for name, number in self.numbers.items()]
         return "\n".join(lines)
 
@@ -57,6 +72,7 @@ def check_monotone(
     comparisons: Comparisons | None = None,
     *,
     step: float | None = None,
+    max_value: float | None = None,
     rows: ArrayLike | None = None,
 ) -> Report:
     """Whether raising a comparison's value raises the first item's score and lowers the second's.
@@ -64,27 +80,36 @@ def check_monotone(
     For a fit, or the fits of many users at once, of a continuous law by the sign of the
     derivatives of all comparisons; of a discrete law by refits, each comparison one step up. For
     an estimator, which comes with its `comparisons`, by calling it with each value raised by
-    `step`.
+    `step`. Where a value cannot be raised within the support, or raising it gives scores of its
+    two items that are not finite, it is lowered instead, and a's score must fall. Comparisons for
+    which neither gives finite scores are counted in `Report.not_evaluated`.
 
     **Arguments:**
 
+    - `max_value`: an estimator is called with values of up to ±`max_value` only, so that they
+      stay inside the support of its law.
     - `rows`: only these comparisons (of many users, in the order of their `UserComparisons`).
     """
     if isinstance(subject, Fit | UserFits):
-        if comparisons is not None or step is not None:
-            raise ValueError("comparisons and step are for estimators: a fit has its own")
+        if comparisons is not None or step is not None or max_value is not None:
+            raise ValueError(
+                "comparisons, step and max_value are for estimators: a fit has its own"
+            )
         if isinstance(subject, Fit):
             refuse_unfinished(subject)
         return _monotone_fits(subject, as_indices("rows", rows, subject.comparisons.value.size))
     _check_estimator(subject, "check_monotone")
     if comparisons is None or step is None or not step > 0:
         raise ValueError("an estimator is checked with comparisons and a positive step")
-    chosen = as_indices("rows", rows, len(comparisons))
-    raised = np.asarray(comparisons.value) + step
-    rises = _steps_of_estimator(subject, comparisons, raised, chosen)
-    largest = float(np.max(np.abs(np.asarray(subject(comparisons))), initial=0))
-    rounding = np.full(rises.size, 1e-9 * (1 + largest))
-    return _monotone(rises, rounding, "score per step", lambda k: _row(comparisons, chosen[k]), {})
+    if max_value is not None and not max_value > 0:
+        raise ValueError(f"max_value must be positive, not {max_value}")
+    return _monotone_estimator(
+        subject,
+        comparisons,
+        step,
+        math.inf if max_value is None else max_value,
+        as_indices("rows", rows, len(comparisons)),
+    )
 
 
 def check_new_comparison(fit: Fit, a: int, b: int) -> Report:
@@ -136,7 +161,8 @@ def check_resilience(
     For a fit the changes with the largest predicted effect are refitted and held against
     2√2 r_max σ² (the paper's constant, 4√2 r_max σ², is twice that); an unbounded law fails, with
     an example. For an estimator, which comes with its `comparisons`, the extreme values
-    ±`max_value` and the `bound` to hold, every comparison is removed and changed.
+    ±`max_value` and the `bound` to hold, every comparison is removed and changed; cases in which
+    it returns NaN are counted in `Report.not_evaluated`.
     """
     if isinstance(subject, Fit):
         if comparisons is not None or max_value is not None or bound is not None:
@@ -170,39 +196,28 @@ def _check_estimator(subject: object, function: str) -> None:
 
 def _monotone_fits(subject: Fit | UserFits, rows: np.ndarray) -> Report:
     """A fit is the fits of one user."""
-    numbers = {}
-    if isinstance(subject, UserFits):
-        is_good = subject.result_codes == RESULTS.successful.value
-        owner = np.searchsorted(subject.comparisons.row_offsets, rows, "right") - 1
-        rows = rows[is_good[owner]]
-        numbers = {"users": len(subject), "users without an optimum": np.sum(~is_good)}
     rows = rows[np.asarray(subject.comparisons.weight)[rows] > 0]
+    numbers, is_good = {}, np.ones(rows.size, bool)
+    if isinstance(subject, UserFits):
+        is_found = subject.result_codes == RESULTS.successful.value
+        is_good = is_found[np.searchsorted(subject.comparisons.row_offsets, rows, "right") - 1]
+        failed = float(np.sum(~is_found))
+        numbers = {"users": float(len(subject)), "users without an optimum": failed}
     law, value = subject.model.law, np.asarray(subject.comparisons.value)[rows]
     if law.is_discrete:
-        higher = np.asarray(law.step_up(jnp.asarray(value)))
-        can_rise = np.isfinite(higher) & (higher > 0)
-        rows, raised = rows[can_rise], (value + higher)[can_rise]
-        rises, error = stepped_rises(subject, rows, raised)
-        is_lost = np.isnan(rises)
-        if is_lost.any():  # the score goes up without bound: the right way
-            numbers["refits without an optimum"] = is_lost.sum()
-            rows, rises, error = rows[~is_lost], rises[~is_lost], error[~is_lost]
-        # Both fits are certified to so much; without a prior nothing is, but rounding is small.
-        certified = np.where(np.isfinite(error), 2 * error, 0)
-        rounding, unit = certified + 1e-9 * (1 + _largest_score(subject)), "score per step"
+        up, down = (np.asarray(step(jnp.asarray(value))) for step in (law.step_up, law.step_down))
+        up, down = (np.where(is_good & (step > 0), step, np.inf) for step in (up, down))
+        steps = _steps(functools.partial(stepped_rises, subject), rows, value, up, down)
+        unit = "score per step"
     else:
         made = curvature(subject)
         a, b = made.edges.a[rows], made.edges.b[rows]
         # Levels of components are common to both terms and left out of both.
         across = made.reduced_entries(a, b)
         rises = np.minimum(*(np.asarray(made.reduced_entries(x, x) - across) for x in (a, b)))
-        rounding, unit = np.zeros(rises.size), "score per unit of value, at weight 1"
-    names = {name: float(number) for name, number in numbers.items()}
-    return _monotone(rises, rounding, unit, lambda k: _row_of(subject, rows[k]), names)
-
-
-def _largest_score(subject: Fit | UserFits) -> float:
-    return float(np.nanmax(np.abs(np.asarray(subject.scores)), initial=0))
+        steps = _Steps(np.where(is_good, rises, np.nan), np.zeros(rows.size), ~is_good)
+        unit = "score per unit of value, at weight 1"
+    return _monotone(steps, unit, lambda k: _row_of(subject, rows[k]), numbers)
 
 
 def _row_of(subject: Fit | UserFits, row: int) -> str:
@@ -219,32 +234,77 @@ def _row(comparisons: Comparisons, row: int) -> str:
     return f"row {row}, item {int(comparisons.a[row])} against {int(comparisons.b[row])}"
 
 
-def _steps_of_estimator(
-    estimator: Estimator, comparisons: Comparisons, raised: np.ndarray, rows: np.ndarray
-) -> np.ndarray:
-    before = np.asarray(estimator(comparisons))
+def _monotone_estimator(
+    estimator: Estimator, comparisons: Comparisons, step: float, edge: float, rows: np.ndarray
+) -> Report:
+    value = np.asarray(comparisons.value, float)[rows]
+    before = np.asarray(estimator(comparisons), float)
+    finite = before[np.isfinite(before)]
+    rounding = 1e-9 * (1 + float(np.max(np.abs(finite), initial=0)))
     a, b = (np.asarray(x) for x in (comparisons.a, comparisons.b))
-    rises = []
-    for row in rows:
-        after = np.asarray(estimator(_with_value(comparisons, row, float(raised[row]))))
-        moved = after - before
-        rises.append(min(moved[a[row]], -moved[b[row]]))
-    return np.asarray(rises)
+
+    def rises(rows: np.ndarray, values: np.ndarray) -> Rises:
+        found = []
+        for row, new in zip(rows.tolist(), values.tolist(), strict=True):
+            after = np.asarray(estimator(_with_value(comparisons, row, new)), float)
+            moved = np.copysign(1, new - float(comparisons.value[row])) * _moves(after, before)
+            found.append(np.minimum(moved[a[row]], -moved[b[row]]))  # NaN if one is
+        return Rises(np.asarray(found, float), np.full(len(found), rounding))
+
+    # A step that ends at the edge up to rounding ends there: 0.7 + 0.3 is above 1 in some floats.
+    slack = 1e-9 * min(edge, step)
+    room = np.maximum(edge - value, 0), np.maximum(edge + value, 0)
+    up, down = (np.where(step <= x + slack, np.minimum(step, x), np.inf) for x in room)
+    steps = _steps(rises, rows, value, up, down)
+    return _monotone(steps, "score per step", lambda k: _row(comparisons, rows[k]), {})
+
+
+def _moves(after: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """How far each score moved; NaN where it is not finite before or after."""
+    is_known = np.isfinite(after) & np.isfinite(before)
+    return np.where(is_known, np.where(is_known, after, 0) - np.where(is_known, before, 0), np.nan)
+
+
+class _Steps(NamedTuple):
+    """Of each comparison, how far its scores moved the right way; NaN where nobody can say."""
+
+    least: np.ndarray
+    rounding: np.ndarray  # how far `least` may be off
+    is_lowered: np.ndarray
+
+
+def _steps(
+    rises: Callable[[np.ndarray, np.ndarray], Rises],
+    rows: np.ndarray,
+    value: np.ndarray,
+    up: np.ndarray,
+    down: np.ndarray,
+) -> _Steps:
+    """Comparisons stepped up, and down where that gives nothing; a step of inf is not taken."""
+    found = _Steps(np.full(rows.size, np.nan), np.zeros(rows.size), np.zeros(rows.size, bool))
+    for size, is_lowered in ((up, False), (-down, True)):
+        tried = np.flatnonzero(np.isnan(found.least) & np.isfinite(size))
+        if tried.size:
+            found.least[tried], found.rounding[tried] = rises(rows[tried], (value + size)[tried])
+            found.is_lowered[tried] = is_lowered
+    return found
 
 
 def _monotone(
-    rises: np.ndarray,
-    rounding: np.ndarray,
-    unit: str,
-    name: Callable[[int], str],
-    numbers: dict[str, float],
+    steps: _Steps, unit: str, name: Callable[[int], str], numbers: dict[str, float]
 ) -> Report:
     claim = "raising a comparison raises its first item and lowers its second"
-    if not rises.size:
-        return Report(claim, True, math.inf, "no comparison can be raised", 0, numbers)
-    least = int(np.argmin(rises + rounding))
-    holds = bool(np.all(rises + rounding > 0))
-    return Report(claim, holds, float(rises[least]), f"{name(least)} ({unit})", rises.size, numbers)
+    lost, known = np.flatnonzero(np.isnan(steps.least)), np.flatnonzero(~np.isnan(steps.least))
+    left_out = (lost.size, name(int(lost[0]))) if lost.size else (0, "")
+    if not known.size:
+        holds, margin = (None, math.nan) if lost.size else (True, math.inf)
+        worst = "no comparison could be evaluated" if lost.size else "no comparisons"
+        return Report(claim, holds, margin, worst, 0, numbers, *left_out)
+    at_most = (steps.least + steps.rounding)[known]
+    least = int(known[np.argmin(at_most)])
+    worst = f"{name(least)}{', lowered' if steps.is_lowered[least] else ''} ({unit})"
+    holds, margin = bool(np.all(at_most > 0)), float(steps.least[least])
+    return Report(claim, holds, margin, worst, known.size, numbers, *left_out)
 
 
 def _resilience_of_fit(fit: Fit) -> Report:
@@ -291,14 +351,22 @@ def _growing_example(fit: Fit) -> Report:
 
 
 def _resilience(cases: list[tuple[float, str]], bound: float, numbers: dict) -> Report:
-    distance, worst = max(cases, default=(0.0, "no comparisons"))
+    known = [case for case in cases if not math.isnan(case[0])]
+    lost = [name for distance, name in cases if math.isnan(distance)]
+    distance, worst = max(known, default=(0.0, "no comparisons"))
+    holds = bool(distance <= bound)
+    if lost and not known:
+        distance, worst, holds = math.nan, "no case could be evaluated", None
+    changes = {} if holds is None else {"worst change": distance}
     return Report(
         claim=f"one comparison moves the scores by at most {bound:.4g} in l2",
-        holds=bool(distance <= bound),
+        holds=holds,
         margin=bound - distance,
         worst=worst,
-        checked=len(cases),
-        numbers={"worst change": distance, "bound": bound, **numbers},
+        checked=len(known),
+        numbers={**changes, "bound": bound, **numbers},
+        not_evaluated=len(lost),
+        first_not_evaluated=lost[0] if lost else "",
     )
 
 
@@ -319,4 +387,5 @@ def _with_value(comparisons: Comparisons, row: int, value: float) -> Comparisons
 
 
 def _distance(scores: ArrayLike, others: ArrayLike) -> float:
-    return float(np.linalg.norm(np.asarray(scores) - np.asarray(others)))
+    with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, a distance that nobody knows
+        return float(np.linalg.norm(np.asarray(scores) - np.asarray(others)))

@@ -1,4 +1,4 @@
-"""One comparison raised at a time, and everything refitted: each refit is a user of `fit_users`."""
+"""Refits with one comparison changed at a time: each refit is a user of `fit_users`."""
 
 from typing import NamedTuple
 
@@ -17,25 +17,37 @@ _ROWS_AT_ONCE = 2**20  # of all refits together
 
 
 class Rises(NamedTuple):
-    """How far a rises or b falls, whichever is less, when a row gets its raised value.
+    """How far a rises or b falls, whichever is less, when a row gets a higher value.
 
-    NaN where a refit finds no optimum; `error` is how far the refit, certified, may be off.
+    With a lower value: how far a falls or b rises. NaN where a refit finds no optimum.
     """
 
     least: np.ndarray
-    error: np.ndarray
+    rounding: np.ndarray  # how far `least` may be off
 
 
-def stepped_rises(subject: Fit | UserFits, rows: np.ndarray, raised: np.ndarray) -> Rises:
-    """For each of the `rows`, of which `raised` are the new values."""
+def stepped_rises(subject: Fit | UserFits, rows: np.ndarray, values: np.ndarray) -> Rises:
+    """For each of the `rows`, which get the new `values` one at a time."""
+    least, error = _refitted(subject, rows, values)
+    # Both fits are certified to so much; without a prior nothing is, but rounding is small.
+    certified = np.where(np.isfinite(error), 2 * error, 0)
+    largest = float(np.nanmax(np.abs(np.asarray(subject.scores)), initial=0))
+    return Rises(least, certified + 1e-9 * (1 + largest))
+
+
+def _refitted(
+    subject: Fit | UserFits, rows: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(rises, how far the refits, certified, may be off)."""
     if isinstance(subject, UserFits):
-        return _batched(subject.model, subject.comparisons, subject.scores, rows, raised)
+        return _batched(subject.model, subject.comparisons, subject.scores, rows, values)
     own = subject.model.prior_std.ndim or subject.model.prior_mean.ndim
     if own or subject.comparisons.is_merged:  # which users of `fit_users` cannot have
-        found = [_single(subject, *one) for one in zip(rows, raised, strict=True)]
-        return Rises(*np.array(found).reshape(-1, 2).T)
+        found = [_single(subject, *one) for one in zip(rows, values, strict=True)]
+        least, error = np.array(found).reshape(-1, 2).T
+        return least, error
     scores = np.asarray(subject.scores)
-    return _batched(subject.model, _as_user(subject), scores, rows, raised)
+    return _batched(subject.model, _as_user(subject), scores, rows, values)
 
 
 def _single(old: Fit, row: int, value: float) -> tuple[float, float]:
@@ -43,7 +55,7 @@ def _single(old: Fit, row: int, value: float) -> tuple[float, float]:
     found = find(old.model, rows, initial=old.scores, throw=False)
     if found.result is not RESULTS.successful:
         return float("nan"), float("nan")
-    moved = found.scores - old.scores
+    moved = jnp.sign(value - old.comparisons.value[row]) * (found.scores - old.scores)
     return float(jnp.minimum(moved[rows.a[row]], -moved[rows.b[row]])), float(found.error_bound)
 
 
@@ -63,19 +75,19 @@ def _as_user(fit: Fit) -> UserComparisons:
 
 
 def _batched(
-    model: Model, data: UserComparisons, scores: np.ndarray, rows: np.ndarray, raised: np.ndarray
-) -> Rises:
+    model: Model, data: UserComparisons, scores: np.ndarray, rows: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     owner = np.searchsorted(data.row_offsets, rows, "right") - 1
     work = np.cumsum(np.diff(data.row_offsets)[owner])
-    found, start = Rises(np.empty(rows.size), np.empty(rows.size)), 0
+    least, error, start = np.empty(rows.size), np.empty(rows.size), 0
     while start < rows.size:
         done = work[start - 1] if start else 0
         stop = max(int(np.searchsorted(work, done + _ROWS_AT_ONCE, "right")), start + 1)
         block = slice(start, stop)
-        some = _block(model, data, scores, owner[block], rows[block], raised[block])
-        found.least[block], found.error[block] = some
+        some = _block(model, data, scores, owner[block], rows[block], values[block])
+        least[block], error[block] = some
         start = stop
-    return found
+    return least, error
 
 
 def _block(
@@ -84,14 +96,14 @@ def _block(
     scores: np.ndarray,
     owner: np.ndarray,
     rows: np.ndarray,
-    raised: np.ndarray,
-) -> Rises:
+    values: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
     counts = np.diff(data.row_offsets)[owner], np.diff(data.item_offsets)[owner]
     row_offsets, item_offsets = (np.cumsum(np.append(0, count)) for count in counts)
     copies = ranges(data.row_offsets[owner], counts[0])
     slots = ranges(data.item_offsets[owner], counts[1])
     value = data.value[copies]
-    value[row_offsets[:-1] + rows - data.row_offsets[owner]] = raised
+    value[row_offsets[:-1] + rows - data.row_offsets[owner]] = values
     copied = UserComparisons(
         users=np.arange(rows.size),
         items=data.items[slots],
@@ -106,6 +118,8 @@ def _block(
     prior = (x if x.ndim == 0 else x[owner] for x in (model.prior_std, model.prior_mean))
     fits = fit_users(Model(model.law, *prior), copied)
     moved = fits.scores - scores[slots]
+    direction = np.sign(values - data.value[rows])
     first, second = (moved[item_offsets[:-1] + end[rows]] for end in (data.a, data.b))
     is_found = fits.result_codes == RESULTS.successful.value
-    return Rises(np.where(is_found, np.minimum(first, -second), np.nan), fits.error_bounds)
+    least = np.minimum(direction * first, -direction * second)
+    return np.where(is_found, least, np.nan), fits.error_bounds

@@ -51,6 +51,140 @@ def test_estimators_are_told_apart():
     assert str(caught).startswith("FAILS: raising a comparison")
 
 
+MODEL = gbt.Model(laws.Uniform(), 2.0)
+
+
+def map_estimator(rows):
+    return gbt.map_scores(MODEL, rows)  # NaN where a value leaves [−1, 1]
+
+
+@pytest.mark.parametrize("max_value", [None, 1.0])
+def test_steps_stay_inside_the_support(max_value):
+    """Rows near 1 cannot be raised by 0.2, and are lowered: a's score falls, b's rises."""
+    report = gbt.check_monotone(map_estimator, ROWS, step=0.2, max_value=max_value)
+    assert report.holds
+    assert 1e-3 < report.margin < 1
+    assert (report.checked, report.not_evaluated) == (40, 0)
+    assert np.any(np.asarray(ROWS.value) + 0.2 > 1)  # otherwise nothing was tested
+
+
+def test_a_lowered_comparison_can_fail():
+    def sign_flipped(rows):
+        return -np.asarray(map_estimator(rows))
+
+    caught = gbt.check_monotone(sign_flipped, ROWS, step=0.2, max_value=1.0)
+    assert caught.holds is False
+    assert caught.margin < 0
+    near_the_edge = np.flatnonzero(np.asarray(ROWS.value) > 0.8)
+    lowered = gbt.check_monotone(sign_flipped, ROWS, step=0.2, rows=near_the_edge)
+    assert lowered.holds is False
+    assert "lowered" in lowered.worst
+    assert not gbt.check_monotone(average_with_cut, ROWS, step=0.1, max_value=1.0).holds
+
+
+def test_a_step_at_the_end_of_a_grid_is_not_lost_in_rounding():
+    """0.7 + 0.3 is 1 up to rounding, and 1 − 0.3 is in the support too."""
+    asked = []
+
+    def estimator(rows):
+        asked.append(np.asarray(rows.value).copy())
+        return average(rows)
+
+    values = np.array([0.1, 0.4, 0.7, 1.0])
+    rows = gbt.Comparisons([0, 1, 2, 3], [1, 2, 3, 0], values + 3e-16, num_items=4)
+    report = gbt.check_monotone(estimator, rows, step=0.3, max_value=1.0 + 2e-16)
+    assert report.holds
+    assert np.max(asked) <= 1 + 4e-16
+    changed = [row[i] for i, row in enumerate(asked[1:5])]
+    np.testing.assert_allclose(changed, [0.4, 0.7, 1.0, 0.7], atol=1e-12)
+
+
+def test_what_cannot_be_evaluated_is_counted():
+    def without_third_item(rows):
+        return average(rows) + np.where(np.arange(12) == 3, np.nan, 0)
+
+    partly = gbt.check_monotone(without_third_item, ROWS, step=0.05)
+    third = np.flatnonzero((np.asarray(ROWS.a) == 3) | (np.asarray(ROWS.b) == 3))
+    assert partly.holds
+    assert (partly.checked, partly.not_evaluated) == (40 - third.size, third.size)
+    assert partly.first_not_evaluated.startswith(f"row {third[0]}, item ")
+    assert f"not evaluated: {third.size} (first: row {third[0]}, item" in str(partly)
+
+    def nowhere(rows):
+        return np.full(rows.num_items, np.nan)
+
+    for report in (
+        gbt.check_monotone(nowhere, ROWS, step=0.05),
+        gbt.check_resilience(nowhere, ROWS, max_value=1.0, bound=3.0),
+    ):
+        assert report.holds is None
+        assert report.checked == 0
+        assert report.not_evaluated in (40, 120)
+        assert np.isnan(report.margin)
+        assert str(report).startswith("NOT EVALUATED: ")
+        assert "holds" not in str(report)
+        assert "FAILS" not in str(report)
+        assert "nan" not in str(report)
+
+
+def test_distances_that_are_not_numbers_are_not_evaluated():
+    """NaN in one case hides neither the other cases nor a failure among them."""
+
+    def lost_when_removed(rows):
+        return average(rows) + (np.nan if np.asarray(rows.weight)[7] == 0 else 0)
+
+    report = gbt.check_resilience(lost_when_removed, ROWS, max_value=1.0, bound=2 * np.sqrt(2))
+    assert report.holds
+    assert (report.checked, report.not_evaluated) == (119, 1)
+    assert report.first_not_evaluated == "row 7 removed"
+    assert gbt.check_resilience(lost_when_removed, ROWS, max_value=1.0, bound=1e-3).holds is False
+
+    def unbounded_when_removed(rows):
+        return average(rows) + (np.inf if np.asarray(rows.weight)[7] == 0 else 0)
+
+    infinite = gbt.check_resilience(unbounded_when_removed, ROWS, max_value=1.0, bound=9.0)
+    assert infinite.holds is False
+    assert infinite.worst == "row 7 removed"
+
+
+def test_fits_without_a_prior_are_stepped_the_other_way():
+    """Binary wins in a circle: every other win breaks the circle, and no refit has an optimum."""
+    circle = gbt.Comparisons([0, 1, 0], [1, 2, 2], [1.0, 1.0, -1.0], num_items=3)
+    report = gbt.check_monotone(gbt.fit(gbt.Model(laws.Binary(), np.inf), circle))
+    assert report.holds is None
+    assert (report.checked, report.not_evaluated) == (0, 3)
+    assert report.first_not_evaluated.startswith("row 0, item 0 against 1")
+    # With draws in between, wins are lowered to draws, and everything can be evaluated.
+    ternary = gbt.check_monotone(gbt.fit(gbt.Model(laws.KNary(3), np.inf), circle))
+    assert ternary.holds
+    assert ternary.checked == 3
+    assert ternary.margin > 0.1
+
+
+def test_comparisons_at_the_top_of_a_discrete_law_are_lowered():
+    rows = ROWS.with_values(np.ones(40))
+    fit = gbt.fit(gbt.Model(laws.KNary(5), 2.0), rows)
+    report = gbt.check_monotone(fit, rows=[4, 5])
+    assert report.holds
+    assert (report.checked, report.not_evaluated) == (2, 0)
+    assert "lowered" in report.worst
+    rises = []
+    for row in (4, 5):
+        change = np.asarray(gbt.what_if(fit, changed=([row], [0.5])).change)
+        rises += [-change[int(rows.a[row])], change[int(rows.b[row])]]
+    assert report.margin == pytest.approx(min(rises), rel=1e-6)
+
+
+def test_rows_of_users_without_an_optimum_are_not_evaluated():
+    users = gbt.UserComparisons.from_arrays(
+        ["ada", "ada", "bob"], [0, 1, 0], [1, 0, 1], [0.5, -0.2, 7.0]
+    )
+    report = gbt.check_monotone(gbt.fit_users(MODEL, users))
+    assert report.holds
+    assert (report.checked, report.not_evaluated) == (2, 1)
+    assert report.first_not_evaluated.startswith("user 'bob', row 2")
+
+
 def test_known_scorers():
     """Each with its worst case: what holds, and what does not."""
     reports = {
@@ -179,8 +313,12 @@ def test_what_cannot_be_checked_is_refused():
     fit = gbt.fit(gbt.Model(laws.Uniform()), ROWS)
     with pytest.raises(ValueError, match="with comparisons and a positive step"):
         gbt.check_monotone(average, ROWS)
-    with pytest.raises(ValueError, match="for estimators: a fit has its own"):
-        gbt.check_monotone(fit, ROWS)
+    for options in ({"comparisons": ROWS}, {"step": 0.1}, {"max_value": 1.0}):
+        with pytest.raises(ValueError, match="for estimators: a fit has its own"):
+            gbt.check_monotone(fit, **options)
+    for max_value in (0.0, -1.0, np.nan):
+        with pytest.raises(ValueError, match="max_value must be positive, not"):
+            gbt.check_monotone(average, ROWS, step=0.1, max_value=max_value)
     with pytest.raises(ValueError, match="with comparisons, max_value and bound"):
         gbt.check_resilience(average, ROWS)
     with pytest.raises(ValueError, match="a and b has 12"):

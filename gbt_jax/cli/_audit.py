@@ -1,6 +1,7 @@
 """`gbt audit`: which comparisons a ranking rests on, and whether it keeps its promises."""
 
 import json
+import math
 import sys
 from typing import Annotated, Any
 
@@ -36,7 +37,7 @@ def audit(
         sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=1) + "\n")
     elif not said.quiet:
         _show(found)
-    return 0 if all(check["holds"] for check in found["checks"]) else 1
+    return 1 if any(check["holds"] is False for check in found["checks"]) else 0
 
 
 def _number(ranking: Any, group: str | None) -> int:
@@ -115,10 +116,12 @@ def _found(ranking: Any, number: int, limit: int) -> dict[str, Any]:
         "checks": [
             {
                 "claim": check.claim,
+                "verdict": check.verdict,
                 "holds": check.holds,
-                "margin": check.margin,
+                "margin": None if math.isnan(check.margin) else check.margin,
                 "worst": check.worst,
                 "checked": check.checked,
+                "not_evaluated": check.not_evaluated,
             }
             for check in checks
         ],
@@ -145,9 +148,13 @@ def _show(found: dict[str, Any]) -> None:
     terminal.print(_rows_table(found["influences"], "\nThe comparisons that move scores most"))
     terminal.print()
     for check in found["checks"]:
-        verdict = Text("holds: ", style="bold green") if check["holds"] else Text("FAILS: ", "red")
+        style = {True: "bold green", False: "red", None: "yellow"}[check["holds"]]
+        verdict = Text(f"{check['verdict']}: ", style=style)
         terminal.print(verdict + Text(check["claim"], style="default"))
-        terminal.print(Text(f"  {check['checked']:,} cases; closest: {check['worst']}", "dim"))
+        lost = f", {check['not_evaluated']:,} not evaluated" if check["not_evaluated"] else ""
+        terminal.print(
+            Text(f"  {check['checked']:,} cases{lost}; closest: {check['worst']}", "dim")
+        )
 
 
 def _rows_table(rows: list[dict[str, Any]], title: str) -> Any:
