@@ -10,7 +10,7 @@ scores are, over all users, ranks are within users, and a user whose fit failed 
 
 import statistics
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from jaxtyping import ArrayLike, Float, PRNGKeyArray
 from ._arrays import as_indices, whole_number
 from ._curvature import AbstractCurvature, curvature, curvature_of, held_draws, variances
 from ._fit import Fit
+from ._user_comparisons import UserComparisons
 from ._user_fits import UserFits, check_one_fit
 
 _SCORES_AT_ONCE = 2**15  # of many users, in the work for ranks
@@ -35,7 +36,7 @@ class Intervals(NamedTuple):
 
 
 class RankIntervals(NamedTuple):
-    """Ranks (1 is best) of the scores, and the ends of their intervals."""
+    """Ranks (1 is best) of the scores, and the ends of their intervals; NaN without a rank."""
 
     rank: np.ndarray
     lower: np.ndarray
@@ -114,69 +115,124 @@ def rank_intervals(
     level: float = 0.95,
     key: PRNGKeyArray,
     num: int = 1000,
+    min_comparisons: float = 0.0,
     using: AbstractCurvature | None = None,
 ) -> RankIntervals:
-    """Equal-tailed intervals of the ranks, from `num` draws of all scores.
+    """Ranks of the scores, and equal-tailed intervals of the ranks from `num` draws of all scores.
+
+    Items that have comparisons are ranked against each other, those of a user within the user. An
+    item without comparisons (all of its rows have weight 0) has no rank, NaN, and is left out of
+    the others' ranks: nothing but the prior says where it stands. The interval always contains the
+    rank; where thousands of items of few comparisons are ranked, it can be wide and lie to one
+    side of the rank (see `min_comparisons`).
+
+    **Arguments:**
+
+    - `min_comparisons`: items whose rows have less weight in total are not ranked, either.
+    - `using`: the fit's `curvature`, if it has been made already.
 
     Without a prior, components have no common scale: ranks across them are refused (NaN for a
     user who has several). Many users are done in parts, to save memory, unless `using` is given.
     """
     normal_quantile(level)  # refuses what is no level
     num = whole_number("num", num, at_least=1)
+    if not 0 <= min_comparisons < np.inf:
+        raise ValueError(f"min_comparisons must be a non-negative number, not {min_comparisons}")
+    options: dict[str, Any] = {"level": level, "num": num, "min_comparisons": min_comparisons}
     if not isinstance(fit, UserFits):
         check_one_fit(fit, "rank_intervals")
-        owner = np.zeros(fit.scores.size, int)
-        drawn = held_draws(fit, num, key) if using is None else None
-        if drawn is not None:
-            return _ranks_of_draws(np.asarray(fit.scores), owner, drawn, level)
-        made = curvature_of(fit, using)
-        if _incomparable(made, owner).any():
+        ranks = ranks_of_fit(fit, key=key, using=using, **options)
+        if ranks is None:
             raise ValueError(
                 "without a prior, items that no chain of comparisons connects have no common "
-                "scale, and so no ranks: fit the components apart, or give a finite prior_std"
+                "scale, and so no ranks: fit the components apart, give a finite prior_std, or "
+                "leave out items of few comparisons with min_comparisons"
             )
-        return _rank_intervals(fit.scores, owner, made, level, num, key)
+        return ranks
     if using is not None:
         made = curvature_of(fit, using)
         owner = np.repeat(np.arange(len(fit)), np.diff(fit.comparisons.item_offsets))
-        return _rank_intervals(fit.scores, owner, made, level, num, key)
+        is_ranked = _is_ranked(fit, min_comparisons)
+        return _rank_intervals(fit.scores, owner, is_ranked, made, level, num, key)
     parts = [RankIntervals(*np.zeros((3, 0)))]
     for part in in_parts(fit):
         key, own = jax.random.split(key)
-        ranks = rank_intervals(part, level=level, key=own, num=num, using=curvature(part))
-        parts.append(ranks)
+        parts.append(rank_intervals(part, key=own, using=curvature(part), **options))
     return RankIntervals(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def ranks_of_fit(
+    fit: Fit,
+    *,
+    level: float,
+    key: PRNGKeyArray,
+    num: int,
+    min_comparisons: float,
+    using: AbstractCurvature | None,
+) -> RankIntervals | None:
+    """`rank_intervals` of one fit; None where the items to be ranked have no common scale."""
+    owner, is_ranked = np.zeros(fit.scores.size, int), _is_ranked(fit, min_comparisons)
+    drawn = held_draws(fit, num, key) if using is None else None
+    if drawn is not None:
+        return _ranks_of_draws(np.asarray(fit.scores), owner, is_ranked, drawn, level)
+    made = curvature_of(fit, using)
+    if _incomparable(made, owner, is_ranked).any():
+        return None
+    return _rank_intervals(fit.scores, owner, is_ranked, made, level, num, key)
+
+
+def _is_ranked(fit: Fit | UserFits, least: float) -> np.ndarray:
+    """Items whose rows weigh something in total, and at least so much."""
+    rows, size = fit.comparisons, fit.scores.size
+    a, b, weight = (np.asarray(x) for x in (rows.a, rows.b, rows.weight))
+    if isinstance(rows, UserComparisons):
+        start = np.repeat(rows.item_offsets[:-1], np.diff(rows.row_offsets))
+        a, b = a + start, b + start
+    total = np.bincount(a, weight, size) + np.bincount(b, weight, size)
+    # But for rounding: ten rows of weight 0.1 are one comparison.
+    return (total > 0) & (total >= least * (1 - 1e-6))
 
 
 def _rank_intervals(
     scores: ArrayLike,
     owner: np.ndarray,
+    is_ranked: np.ndarray,
     made: AbstractCurvature,
     level: float,
     num: int,
     key: PRNGKeyArray,
 ) -> RankIntervals:
-    middle = np.asarray(scores)
+    is_known = is_ranked & ~_incomparable(made, owner, is_ranked)
     # The level of a lone component is common to all, and would only cost digits.
-    component = np.asarray(made.levels.component)
-    is_lone = np.array_equal(component, np.searchsorted(owner, owner))
+    component, whose = np.asarray(made.levels.component)[is_known], owner[is_known]
+    is_lone = np.array_equal(component, component[np.searchsorted(whose, whose)])
     draw = made.reduced_draws if is_lone else made.draws
-    found = _ranks_of_draws(middle, owner, np.asarray(draw(num, key=key)), level)
-    unknown = np.isnan(middle) | _incomparable(made, owner)
-    return RankIntervals(*(np.where(unknown, np.nan, column) for column in found))
+    return _ranks_of_draws(
+        np.asarray(scores), owner, is_known, np.asarray(draw(num, key=key)), level
+    )
 
 
 def _ranks_of_draws(
-    middle: np.ndarray, owner: np.ndarray, drawn: np.ndarray, level: float
+    middle: np.ndarray, owner: np.ndarray, is_ranked: np.ndarray, drawn: np.ndarray, level: float
 ) -> RankIntervals:
-    """Of scores, and of draws around them, one per column."""
+    """Of scores, and of draws around them, one per column; NaN for what is not ranked."""
     num = drawn.shape[1]
-    scores = np.ascontiguousarray((middle[:, None] + drawn).T)
+    kept = np.flatnonzero(is_ranked & np.isfinite(middle) & np.isfinite(drawn).all(axis=1))
+    middle, owner, size = middle[kept], owner[kept], middle.size
+    scores = np.ascontiguousarray((middle[:, None] + drawn[kept]).T)
     ranks = np.sort(_drawn_ranks(scores, owner), axis=0)
     # The smallest rank that so large a share of the draws does not exceed.
     tails = 0.5 * (1 - level), 0.5 * (1 + level)
     lower, upper = (ranks[max(int(np.ceil(num * tail - 1e-9)) - 1, 0)] for tail in tails)
-    return RankIntervals(ranks_within(middle, owner), *(x.astype(float) for x in (lower, upper)))
+    rank = ranks_within(middle, owner)
+    # The rank of the most probable scores can lie outside. In a draw the rank of a is 1 + the
+    # number of items b with θ_b > θ_a, whose mean is 1 + Σ_b P(θ_b > θ_a). For the best item every
+    # term is positive, although none counts at the mode: with thousands of items of wide
+    # posteriors the sum is large, varies little around its mean, and is hardly ever 0.
+    ends = rank, np.minimum(lower, rank), np.maximum(upper, rank)
+    found = np.full((3, size), np.nan)
+    found[:, kept] = ends
+    return RankIntervals(*found)
 
 
 def ranks_within(scores: np.ndarray, owner: np.ndarray) -> np.ndarray:
@@ -197,25 +253,24 @@ def ranks_within(scores: np.ndarray, owner: np.ndarray) -> np.ndarray:
 
 def _drawn_ranks(drawn: np.ndarray, owner: np.ndarray) -> np.ndarray:
     """Ranks of many draws, one along the first axis each; no two scores are equal."""
-    finite = np.where(np.isnan(drawn), 0, drawn)
     # One sort for all owners: each has a range of its own, above the last one's.
-    span = 2 * np.abs(finite).max(initial=0) + 1
-    order = np.argsort(span * owner - finite, axis=1)
+    span = 2 * np.abs(drawn).max(initial=0) + 1
+    order = np.argsort(span * owner - drawn, axis=1)
     positions = np.empty(order.shape, np.int32)
     np.put_along_axis(positions, order, np.arange(owner.size, dtype=np.int32)[None], axis=1)
     return positions - np.searchsorted(owner, owner) + 1
 
 
-def _incomparable(made: AbstractCurvature, owner: np.ndarray) -> np.ndarray:
-    """Items of owners who have items of several components, some of them without a prior."""
-    component, is_free = np.asarray(made.levels.component), np.asarray(made.levels.is_free)
+def _incomparable(made: AbstractCurvature, owner: np.ndarray, is_ranked: np.ndarray) -> np.ndarray:
+    """Items of owners who rank items of several components, some of them without a prior."""
     count = int(owner.max(initial=-1)) + 1
+    component = np.asarray(made.levels.component)
     lowest, highest = np.full(count, component.size), np.full(count, -1)
-    np.minimum.at(lowest, owner, component)
-    np.maximum.at(highest, owner, component)
+    np.minimum.at(lowest, owner[is_ranked], component[is_ranked])
+    np.maximum.at(highest, owner[is_ranked], component[is_ranked])
     has_free = np.zeros(count, bool)
-    has_free[owner[is_free]] = True
-    return ((lowest != highest) & has_free)[owner]
+    has_free[owner[is_ranked & np.asarray(made.levels.is_free)]] = True
+    return ((lowest < highest) & has_free)[owner]
 
 
 def in_parts(fits: UserFits) -> Iterator[UserFits]:

@@ -137,7 +137,7 @@ def test_a_spoilt_user_spoils_no_other():
 
 
 def test_equal_scores_share_a_rank():
-    rows = gbt.Comparisons([0], [1], [0.5], num_items=4)
+    rows = gbt.Comparisons([0, 2], [1, 3], [0.5, 0.0], num_items=4)
     ranks = gbt.rank_intervals(gbt.fit(GAUSSIAN, rows), key=jax.random.key(0), num=50)
     np.testing.assert_array_equal(ranks.rank, [1, 4, 2, 2])
 

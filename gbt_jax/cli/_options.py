@@ -80,7 +80,10 @@ class ModelOptions:
         _model("σ of the scores; inf for no prior.", show_default="the preset's"),
     ] = None
     level: Annotated[float, _model("Of intervals of scores and ranks.")] = 0.95
-    seed: Annotated[int, _model("Of the draws behind intervals of ranks.")] = 0
+    seed: Annotated[int, _model("Random seed for rank intervals.")] = 0
+    min_comparisons: Annotated[
+        float, _model("Least total weight of an item's comparisons for it to be ranked.", min=0)
+    ] = 0.0
 
     def ranking(self, votes: Any, *, progress: bool = False) -> Any:
         """Fit what was read."""
@@ -92,6 +95,7 @@ class ModelOptions:
             prior_std=self.prior_std,
             level=self.level,
             seed=self.seed,
+            min_comparisons=self.min_comparisons,
             progress=progress,
         )
 

@@ -17,7 +17,7 @@ from .._users import fit_users
 from ..laws import AbstractRootLaw
 from ._columns import like
 from ._law_names import law_named, name_of
-from ._spread import spread_of
+from ._spread import RankOptions, spread_of
 from ._votes import VoteOptions, Votes, votes_of
 
 RESULT_COLUMNS = (
@@ -41,7 +41,8 @@ class Ranking:
     """Scores with their labels, best first within each group.
 
     - `arrow`: the table, as PyArrow: group columns, then `RESULT_COLUMNS`. `std`, `lower` and
-      `upper` are Laplace's, ranks are of its draws; null where a fit failed.
+      `upper` are Laplace's, rank intervals are of its draws; null where a fit failed. Items
+      without a rank (see `fit_table`) come last in their group.
     - `votes`, `fits`: what was read, and the fit of each group.
     - `level`: of the intervals; `is_elo`: whether `to_elo` made this.
     """
@@ -153,6 +154,7 @@ def fit_table(
     prior_std: float | None = None,
     level: float = 0.95,
     draws: int = 1000,
+    min_comparisons: float = 0.0,
     seed: int = 0,
     progress: bool = False,
     **options: Unpack[VoteOptions],
@@ -165,6 +167,8 @@ def fit_table(
     - `law`: a law, or its name: `"uniform"`, `"knary:21"`, `"davidson:1"`, `"skellam:2.7"` …
     - `prior_std`: σ of the scores; `inf` for none (maximum likelihood).
     - `level`: of intervals of scores and ranks; `draws`, `seed`: for those of ranks.
+    - `min_comparisons`: items whose comparisons have less weight in total have no rank, and are
+      not among those that others are ranked against; nor are items without any weight.
     - `progress`: show a bar on a terminal.
     - the options of `VoteOptions`: columns, groups (`by`), ties, weights and decay.
 
@@ -179,6 +183,8 @@ def fit_table(
     whole_number("draws", draws, at_least=1)
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, not {level}")
+    if not 0 <= min_comparisons < np.inf:
+        raise ValueError(f"min_comparisons must be a non-negative number, not {min_comparisons}")
     votes.refuse_selves()
     _refuse_clashes(votes)
     value = votes.values_under(chosen)
@@ -186,19 +192,19 @@ def fit_table(
     fits = fit_users(model, users, progress=progress)
     if (fits.result_codes == RESULTS.invalid_data.value).any():
         votes.refuse_outside(chosen)
-    columns = _result_columns(votes, fits, level, draws, seed)
+    columns = _result_columns(votes, fits, RankOptions(level, draws, min_comparisons), seed)
     return Ranking(pa.table(columns), votes, fits, level)
 
 
 def _result_columns(
-    votes: Votes, fits: UserFits, level: float, draws: int, seed: int
+    votes: Votes, fits: UserFits, options: RankOptions, seed: int
 ) -> dict[str, pa.Array]:
     data = fits.comparisons
     group = np.repeat(fits.users, np.diff(data.item_offsets))
-    spread = spread_of(fits, level, draws, seed)
+    spread = spread_of(fits, options, seed)
     ends = np.concatenate([_slots(data, data.a), _slots(data, data.b)])
     counted = np.tile(_is_counted(votes, fits), 2).astype(bool)
-    order = np.lexsort((fits.item, -fits.scores, group))
+    order = np.lexsort((fits.item, -fits.scores, np.isnan(spread.rank), group))
     found = {
         "score": fits.scores,
         "std": spread.std,

@@ -1,6 +1,5 @@
 """How sure the scores of a table are: exact where a matrix can be had, estimated beyond."""
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -9,7 +8,7 @@ import numpy as np
 from .._curvature import AbstractCurvature, IterativeCurvature, curvature
 from .._fit import RESULTS, Fit
 from .._gauge import is_regularised
-from .._uncertainty import in_parts, normal_quantile, rank_intervals, std
+from .._uncertainty import in_parts, normal_quantile, rank_intervals, ranks_of_fit, std
 from .._user_fits import UserFits
 
 _TOGETHER_ITEMS = 256  # of a group, up to which groups are done together
@@ -17,8 +16,16 @@ _MATRIX_ITEMS = 8192  # up to which the inverse of the Hessian is made
 _FEW_DRAWS = 100  # beyond, where every draw is a solve
 
 
+class RankOptions(NamedTuple):
+    """What `rank_intervals` takes."""
+
+    level: float
+    num: int
+    min_comparisons: float
+
+
 class Spread(NamedTuple):
-    """One entry per score, in the order of `UserFits.scores`; NaN where a fit failed."""
+    """One entry per score, in the order of `UserFits.scores`; NaN for what is not known."""
 
     std: np.ndarray
     lower: np.ndarray
@@ -28,7 +35,7 @@ class Spread(NamedTuple):
     rank_upper: np.ndarray
 
 
-def spread_of(fits: UserFits, level: float, num_draws: int, seed: int) -> Spread:
+def spread_of(fits: UserFits, options: RankOptions, seed: int) -> Spread:
     """Standard deviations, intervals and ranks.
 
     Those of groups of more than 8,192 items are estimates from a hundred draws.
@@ -43,41 +50,38 @@ def spread_of(fits: UserFits, level: float, num_draws: int, seed: int) -> Spread
     for start, stop in zip(starts, np.append(starts[1:], sizes.size), strict=True):
         part = fits.part(int(start), int(stop))
         make = _of_large if is_large[start] else _of_small
-        parts.append(np.stack(make(part, level, num_draws, key)))
+        parts.append(np.stack(make(part, options, key)))
     deviation, *ranks = np.concatenate(parts, axis=1)
-    half = normal_quantile(level) * deviation
+    half = normal_quantile(options.level) * deviation
     return Spread(deviation, fits.scores - half, fits.scores + half, *ranks)
 
 
-def _of_small(fits: UserFits, level: float, num_draws: int, key) -> list[np.ndarray]:
+def _of_small(fits: UserFits, options: RankOptions, key) -> list[np.ndarray]:
     parts = [np.zeros((4, 0))]
     for part in in_parts(fits):
         made = curvature(part)
-        ranks = rank_intervals(part, level=level, key=key, num=num_draws, using=made)
+        ranks = rank_intervals(part, key=key, using=made, **options._asdict())
         parts.append(np.stack([np.sqrt(made.diagonal()), *ranks]))
     return list(np.concatenate(parts, axis=1))
 
 
-def _of_large(fits: UserFits, level: float, num_draws: int, key) -> list[np.ndarray]:
+def _of_large(fits: UserFits, options: RankOptions, key) -> list[np.ndarray]:
     """Of a single group."""
     if fits.result_codes[0] != RESULTS.successful.value:
         return [np.full(fits.scores.size, np.nan)] * 4
     fit = fits.for_user(fits.users[0].item())
-    ranks = functools.partial(_ranks, fit, level)
     if fits.scores.size <= _MATRIX_ITEMS:
         is_firm = is_regularised(fit.model.prior_std, fit.comparisons.weight)
         made = None if is_firm else curvature(fit, dense=True)  # one matrix for both
-        return [np.asarray(std(fit, using=made)), *ranks(key=key, num=num_draws, using=made)]
+        return [np.asarray(std(fit, using=made)), *_ranks(fit, options, key, made)]
     made, (key, own) = curvature(fit, dense=False), jax.random.split(key)
     assert isinstance(made, IterativeCurvature)
     estimate = made.estimated_diagonal(_FEW_DRAWS, key=own).value
-    return [np.sqrt(estimate), *ranks(key=key, num=min(num_draws, _FEW_DRAWS), using=made)]
+    few = options._replace(num=min(options.num, _FEW_DRAWS))
+    return [np.sqrt(estimate), *_ranks(fit, few, key, made)]
 
 
-def _ranks(fit: Fit, level: float, using: AbstractCurvature | None, **options) -> tuple:
+def _ranks(fit: Fit, options: RankOptions, key, using: AbstractCurvature | None) -> tuple:
     """Rank intervals; NaN where parts that nothing connects have no common scale."""
-    if using is not None and using.levels.is_free.any():
-        component = np.asarray(using.levels.component)
-        if component.min() != component.max():
-            return (np.full(fit.scores.size, np.nan),) * 3
-    return rank_intervals(fit, level=level, using=using, **options)
+    ranks = ranks_of_fit(fit, key=key, using=using, **options._asdict())
+    return (np.full(fit.scores.size, np.nan),) * 3 if ranks is None else ranks

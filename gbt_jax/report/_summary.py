@@ -34,9 +34,23 @@ def _sentences(ranking: Ranking, findings: Findings, elo: bool) -> list[str]:
         f"{scale} is better. Intervals of scores and ranks are at a level of "
         f"{brief(100 * ranking.level)}%, from the curvature at the optimum (Laplace’s "
         "approximation).",
+        *_unranked(ranking),
         _convergence(ranking),
         _verdict(findings),
     ]
+
+
+def _unranked(ranking: Ranking) -> list[str]:
+    """How many items of groups that have ranks have none."""
+    owner = np.repeat(np.arange(len(ranking.fits)), np.diff(ranking.fits.comparisons.item_offsets))
+    is_ranked = ranking.arrow["rank"].is_valid().to_numpy()
+    has_ranks = np.zeros(len(ranking.fits), bool)
+    has_ranks[owner[is_ranked]] = True
+    count = int(np.count_nonzero(has_ranks[owner] & ~is_ranked))
+    if not count:
+        return []
+    verb = "has" if count == 1 else "have"
+    return [f"{counted(count, 'item')} {verb} too few comparisons for a rank."]
 
 
 def _convergence(ranking: Ranking) -> str:
