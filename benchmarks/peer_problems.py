@@ -1,13 +1,16 @@
 """The problems of the contest: real ones, and simulated ones of every size."""
 
 import csv
+import os
 import pathlib
 from collections.abc import Callable
 
 import numpy as np
 from contestants.protocol import Problem
 
-TOURNESOL = pathlib.Path(__file__).resolve().parents[2] / "shared/data/tournesol/comparisons.csv"
+_BESIDE = pathlib.Path(__file__).resolve().parents[2] / "shared/data"
+_DATA = pathlib.Path(os.environ.get("GBT_JAX_DATA") or _BESIDE)
+TOURNESOL = _DATA / "tournesol/comparisons.csv"
 
 
 def drawn(law: str, t: np.ndarray, rng: np.random.Generator) -> np.ndarray:

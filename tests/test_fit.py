@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import scipy.optimize
 from problems import (
-    DATA,
     counting_law,
     incidence,
     random_comparisons,
@@ -52,7 +51,6 @@ def test_published_estimates(table):
         assert float(fit.error_bound) == np.inf
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")
 @pytest.mark.slow
 def test_tournesol_agrees_with_scipy():
     model = gbt.Model(laws.Uniform(), 7.0)

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.stats
-from problems import DATA, random_pairs, tournesol_problems
+from problems import data_file, random_pairs, tournesol_problems
 
 from gbt_jax import frames, laws
 
@@ -321,11 +321,10 @@ def test_single_precision(expected):
         np.testing.assert_allclose(by_item(found, "score"), expected[0], atol=1e-5)
 
 
-@pytest.mark.skipif(not (DATA / "tournesol").is_dir(), reason="the data are not here")
 @pytest.mark.slow
 def test_tournesol():
     """Every user and criterion, against matrices for a few of them."""
-    found = frames.fit_table(DATA / "tournesol" / "comparisons.csv", "tournesol", draws=20)
+    found = frames.fit_table(data_file("tournesol/comparisons.csv"), "tournesol", draws=20)
     problems = tournesol_problems()
     facts = found.facts
     assert len(facts) == len(problems)
@@ -339,11 +338,10 @@ def test_tournesol():
         np.testing.assert_allclose(scores[place], theta, atol=1e-7)
 
 
-@pytest.mark.skipif(not (DATA / "football").is_dir(), reason="the data are not here")
 @pytest.mark.slow
 def test_football():
     """Ages by Python's own calendar, scores by matrices."""
-    path = DATA / "football" / "results_2018_2024.csv"
+    path = data_file("football/results_2018_2024.csv")
     table = pd.read_csv(path)
     found = frames.fit_table(path, "sports", half_life=365, draws=20)
     codes, teams = pd.factorize(pd.concat([table["home_team"], table["away_team"]]), sort=True)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from monotonicity import SCORERS, average, average_with_cut, elo, random_users
-from problems import DATA, random_comparisons, tournesol_problems
+from problems import random_comparisons, tournesol_problems
 
 import gbt_jax as gbt
 from gbt_jax import laws
@@ -245,7 +245,6 @@ def test_merged_rows_and_priors_of_items_are_stepped_too():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")
 def test_all_tournesol_users_in_one_call():
     columns = [[], [], [], []]
     for number, rows in enumerate(tournesol_problems()):

@@ -5,7 +5,7 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.optimize
-from problems import DATA, counting_law, random_pairs, tournesol_problems
+from problems import counting_law, random_pairs, tournesol_problems
 
 import gbt_jax as gbt
 from gbt_jax import laws
@@ -170,7 +170,6 @@ def test_single_precision():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")
 def test_tournesol_against_scipy():
     rows = tournesol_problems()[0]
     fit = gbt.fit(gbt.Model(laws.Uniform(), 7.0), rows)

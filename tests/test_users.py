@@ -7,7 +7,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import DATA, counting_law, random_comparisons, tournesol_problems
+from problems import counting_law, random_comparisons, tournesol_problems
 
 import gbt_jax as gbt
 from gbt_jax import _chunks, _user_comparisons, _users, laws
@@ -397,7 +397,6 @@ def test_programs_for_other_machines(program):
         assert "while" in exported.mlir_module()
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")
 @pytest.mark.slow
 def test_tournesol_in_both_precisions():
     problems = tournesol_problems()
