@@ -71,7 +71,12 @@ class Calibration:
 
 
 def calibration(
-    fit: Fit, held_out: Comparisons, *, bins: int = 10, using: AbstractCurvature | None = None
+    fit: Fit,
+    held_out: Comparisons,
+    *,
+    bins: int = 10,
+    law: AbstractRootLaw | None = None,
+    using: AbstractCurvature | None = None,
 ) -> Calibration:
     """Compare a fit's predictions with comparisons it has not seen; print the result.
 
@@ -86,13 +91,16 @@ def calibration(
     - `held_out`: comparisons of the same items, one by one (not `merged`). A weight counts as so
       many repeats; rows of weight 0 are left out.
     - `bins`: how many, at most; each has at least one comparison.
+    - `law`: the law of the held-out comparisons, by default that of the fit; its parameters are
+      one number, or one per held-out comparison. It must be given where the fit's law has
+      parameters per comparison.
     - `using`: the fit's `curvature`, if it has been made already.
     """
     check_one_fit(fit, "calibration")
     bins = whole_number("bins", bins, at_least=1)
-    rows = _oriented(fit, held_out)
+    rows, law = _oriented(fit, held_out, law)
     made = curvature_of(fit, using)
-    prediction = predict(fit, rows.a, rows.b, using=made)
+    prediction = predict(fit, rows.a, rows.b, law=law, using=made)
     mean, variance, value, weight = (
         np.asarray(x, float)
         for x in (prediction.mean, prediction.variance, rows.value, rows.weight)
@@ -102,7 +110,7 @@ def calibration(
     covariance = _covariance(prediction, rows, made, member)
     deviation = seen - expected
     log_scores = np.asarray(prediction.log_prob(value), float)
-    root_scores = over_pairs(_root_log_prob, fit.model.law, value, dtype=prediction.mean.dtype)
+    root_scores = over_pairs(_root_log_prob, law, value, dtype=prediction.mean.dtype)
     average = np.average(log_scores, weights=weight)
     spread = np.average(np.square(log_scores - average), weights=weight)
     return Calibration(
@@ -120,8 +128,10 @@ def calibration(
     )
 
 
-def _oriented(fit: Fit, held_out: Comparisons) -> Comparisons:
-    """The rows that count, the better item first, after refusing what cannot be predicted."""
+def _oriented(
+    fit: Fit, held_out: Comparisons, law: AbstractRootLaw | None
+) -> tuple[Comparisons, AbstractRootLaw]:
+    """The rows that count, the better item first, and their law; refuses what has no prediction."""
     if not isinstance(held_out, Comparisons):
         raise TypeError(f"held_out must be Comparisons, not {type(held_out).__name__}")
     if held_out.num_items != fit.comparisons.num_items:
@@ -131,7 +141,8 @@ def _oriented(fit: Fit, held_out: Comparisons) -> Comparisons:
         )
     if held_out.is_merged:
         raise ValueError("held_out is merged: averages have no distribution, pass its single rows")
-    refuse_outside(fit.model.law, held_out, "held_out: ")
+    law = fit.model.law_for_new_rows(law, (len(held_out),))
+    refuse_outside(law, held_out, "held_out: ")
     columns = held_out.a, held_out.b, held_out.value, held_out.weight
     kept = np.asarray(held_out.weight) > 0
     if not kept.any():
@@ -141,7 +152,8 @@ def _oriented(fit: Fit, held_out: Comparisons) -> Comparisons:
     turned = scores[a] < scores[b]
     a, b = np.where(turned, b, a), np.where(turned, a, b)
     value = np.where(turned, -value, value)
-    return Comparisons(a, b, value, weight, num_items=held_out.num_items)
+    oriented = Comparisons(a, b, value, weight, num_items=held_out.num_items)
+    return oriented, law.at_rows(np.flatnonzero(kept))
 
 
 def _equal_counts(predicted: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray:

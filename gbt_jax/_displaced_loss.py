@@ -16,6 +16,7 @@ from ._comparisons import Comparisons
 from ._curvature import AbstractCurvature
 from ._likelihood_intervals import gauss_rule
 from ._model import Model
+from .laws import AbstractRootLaw
 
 _ROUNDING = 4.0  # rounding errors of a sum, in units of ε times the norm of its terms
 
@@ -42,7 +43,7 @@ class DisplacedLoss(eqx.Module):
 
     def evaluate(self, x: Array) -> Point:
         """Row by row, since the loss itself is large beside its rise."""
-        law, weight, value = self.model.law, *self.columns()
+        law, (weight, value) = self.law(), self.columns()
         start, moved = self.differences(self.scores[:, None]), self.differences(x)
         t = start + moved
         mean, precision = (column[:, None] for column in self.prior())
@@ -64,7 +65,7 @@ class DisplacedLoss(eqx.Module):
         Where differences lose too many digits, the slopes w (Φ' − r) are integrated instead, as
         in `_likelihood_intervals.py`.
         """
-        law, weight, value = self.model.law, *self.columns()
+        law, (weight, value) = self.law(), self.columns()
         eps = float(jnp.finfo(moved.dtype).eps)
         at_start = law.cgf(start)
         direct = jnp.sum(weight * (law.cgf(start + moved) - at_start - value * moved), axis=0)
@@ -103,6 +104,10 @@ class DisplacedLoss(eqx.Module):
         which residuals are measured, with a diagonal it is not.
         """
         return 0.1 if self.inverse_diagonal is None else 1e-6
+
+    def law(self) -> AbstractRootLaw:
+        """The law for arrays of rows × lanes."""
+        return self.model.law.at_rows(jnp.arange(len(self.comparisons))[:, None])
 
     def columns(self) -> tuple[Array, Array]:
         """Weights and values."""

@@ -93,8 +93,9 @@ def fit(
       `map_scores`.
 
     Without comparisons the scores are the prior mean. A value outside the law's support is an
-    error that names the row. Derivatives of the scores are those of the optimum, as in
-    `map_scores`; the other fields have none.
+    error that names the row. Parameters of the law are one number, or one per comparison.
+    Derivatives of the scores are those of the optimum, as in `map_scores`; the other fields have
+    none.
     """
     _check(model, comparisons)
     is_known = is_concrete(model, comparisons, initial)
@@ -147,6 +148,7 @@ def map_scores(
     not depend on `initial`: derivatives with respect to it are zero. Where the optimum is not
     found, scores and derivatives are NaN.
     """
+    model.check_rows(len(comparisons))
     solver = _default_solver(comparisons) if solver is None else solver
     start = None
     if initial is not None:
@@ -246,3 +248,4 @@ def _check(model: Model, comparisons: Comparisons) -> None:
     if not isinstance(comparisons, Comparisons):
         raise TypeError(f"fit takes Comparisons second, not {type(comparisons).__name__}")
     model.check_prior(comparisons.num_items, "item")
+    model.check_rows(len(comparisons))

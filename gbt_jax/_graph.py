@@ -96,14 +96,15 @@ def bridges(comparisons: Comparisons) -> np.ndarray:
 
 
 def _edge(model: Model, comparisons: Comparisons) -> Array:
-    """Values from here on are the most that a comparison can say."""
+    """Values from here on are the most that a comparison can say: of all rows, or of each."""
     dtype = comparisons.value.dtype
     return jnp.asarray(model.law.max_value, dtype) * (1 - 64 * jnp.finfo(dtype).eps)
 
 
 def may_be_unbounded(model: Model) -> bool:
     """Whether some score has no prior, under a law that lets it grow; for concrete models."""
-    return bool(np.isinf(np.asarray(model.prior_std)).any() and np.isfinite(model.law.max_value))
+    is_bounded = np.isfinite(np.asarray(model.law.max_value)).any()
+    return bool(np.isinf(np.asarray(model.prior_std)).any() and is_bounded)
 
 
 class Unbounded(NamedTuple):
@@ -127,7 +128,7 @@ def unbounded_items(model: Model, comparisons: Comparisons) -> Unbounded:
     from scipy.sparse.csgraph import connected_components
 
     values, counts = np.asarray(comparisons.value), np.asarray(comparisons.weight) > 0
-    top = float(_edge(model, comparisons))
+    top = np.asarray(_edge(model, comparisons))  # one number, or one per row
     a, b = np.asarray(comparisons.a), np.asarray(comparisons.b)
     a_crushed, b_crushed = values <= -top, values >= top
     # An arrow to the winner; rows that crush nobody have one back, rows that do not count go home.

@@ -28,6 +28,7 @@ from ._influence import what_if
 from ._sensitivity import solved_differences
 from ._stepped_refits import Rises, stepped_rises
 from ._user_fits import UserFits, check_one_fit
+from .laws import AbstractRootLaw
 
 Estimator = Callable[[Comparisons], ArrayLike]
 _CONFIRMED = 5  # of each kind of change, those with the largest predicted effect
@@ -112,26 +113,31 @@ def check_monotone(
     )
 
 
-def check_new_comparison(fit: Fit, a: int, b: int) -> Report:
+def check_new_comparison(fit: Fit, a: int, b: int, *, law: AbstractRootLaw | None = None) -> Report:
     """Whether a new comparison pulls where it should: up above Φ'(θ_a − θ_b), down below it.
 
     That value, which changes nothing, is among the report's `numbers`; the refits are with the
     largest and the smallest value of the law's support (or that value ± 1).
+
+    **Arguments:**
+
+    - `law`: the law of the new comparison, by default that of the fit. It must be given where the
+      fit's law has parameters per comparison.
     """
     check_one_fit(fit, "check_new_comparison")
     first, second = as_indices("a and b", np.array([a, b]), fit.comparisons.num_items)
     if first == second:
         raise ValueError(f"item {a} cannot be compared with itself")
-    law = fit.model.law
-    neutral = float(law.mean(fit.scores[first] - fit.scores[second]))
-    edge = float(law.max_value)
+    own = fit.model.law_for_new_rows(law, ())
+    neutral = float(own.mean(fit.scores[first] - fit.scores[second]))
+    edge = float(own.max_value)
     ends = (
         (edge, -edge) if math.isfinite(edge) else (math.floor(neutral) + 1, math.ceil(neutral) - 1)
     )
     changes = []
     for value in ends:
         row = _new_row(fit, first, second, value)
-        change = np.asarray(what_if(fit, added=row).change)
+        change = np.asarray(what_if(fit, added=row, added_law=law).change)
         changes.append((change[first], change[second]))
     (up, up_other), (down, down_other) = changes
     margin = min(up, -up_other, -down, down_other)
@@ -169,7 +175,7 @@ def check_resilience(
             raise ValueError("comparisons, max_value and bound are for estimators")
         if np.isinf(np.asarray(subject.model.prior_std)).any():
             raise ValueError("without a prior nothing bounds what a comparison does: 2√2 r_max σ²")
-        if not math.isfinite(float(subject.model.law.max_value)):
+        if not np.isfinite(np.asarray(subject.model.law.max_value)).all():
             return _growing_example(subject)
         return _resilience_of_fit(subject)
     _check_estimator(subject, "check_resilience")
@@ -203,7 +209,9 @@ def _monotone_fits(subject: Fit | UserFits, rows: np.ndarray) -> Report:
         is_good = is_found[np.searchsorted(subject.comparisons.row_offsets, rows, "right") - 1]
         failed = float(np.sum(~is_found))
         numbers = {"users": float(len(subject)), "users without an optimum": failed}
-    law, value = subject.model.law, np.asarray(subject.comparisons.value)[rows]
+    data, value = subject.comparisons, np.asarray(subject.comparisons.value)[rows]
+    # The law's parameters are in the order of the columns given.
+    law = subject.model.law.at_rows(rows if isinstance(data, Comparisons) else data.row[rows])
     if law.is_discrete:
         up, down = (np.asarray(step(jnp.asarray(value))) for step in (law.step_up, law.step_down))
         up, down = (np.where(is_good & (step > 0), step, np.inf) for step in (up, down))
@@ -309,7 +317,7 @@ def _monotone(
 
 def _resilience_of_fit(fit: Fit) -> Report:
     made, rows, law = curvature(fit), fit.comparisons, fit.model.law
-    edge = float(law.max_value)
+    edge = np.broadcast_to(np.asarray(law.max_value), len(rows))
     ones = jnp.ones(len(rows), fit.scores.dtype)
     lengths = np.linalg.norm(np.asarray(solved_differences(made, rows.a, rows.b, ones)), axis=0)
     t = fit.scores[rows.a] - fit.scores[rows.b]
@@ -326,10 +334,11 @@ def _resilience_of_fit(fit: Fit) -> Report:
         cases.append((_distance(change, 0) / weight[row], f"row {row} set to {far[row]:g}"))
     for row in _largest(lengths * np.abs(against - expected), counted):
         a, b = int(rows.a[row]), int(rows.b[row])
-        change = what_if(fit, added=_new_row(fit, a, b, against[row]), using=made).change
+        added = _new_row(fit, a, b, against[row])
+        change = what_if(fit, added=added, added_law=_law_of_copy(fit, row), using=made).change
         cases.append((_distance(change, 0), f"{against[row]:g} added between {a} and {b}"))
     sigma = float(np.max(np.asarray(fit.model.prior_std)))
-    bound = 2 * math.sqrt(2) * edge * sigma**2
+    bound = 2 * math.sqrt(2) * float(np.max(np.asarray(law.max_value))) * sigma**2
     return _resilience(cases, bound, {"4√2 r_max σ² (the paper's bound)": 2 * bound})
 
 
@@ -338,7 +347,7 @@ def _growing_example(fit: Fit) -> Report:
     for value in (1.0, 1e2, 1e4, 1e6):
         new = _new_row(fit, 0, 1, value)
         distances[f"change by a new comparison of {value:g}"] = _distance(
-            what_if(fit, added=new).change, 0
+            what_if(fit, added=new, added_law=_law_of_copy(fit, 0)).change, 0
         )
     return Report(
         claim="one comparison moves the scores by a bounded amount",
@@ -368,6 +377,12 @@ def _resilience(cases: list[tuple[float, str]], bound: float, numbers: dict) -> 
         not_evaluated=len(lost),
         first_not_evaluated=lost[0] if lost else "",
     )
+
+
+def _law_of_copy(fit: Fit, row: int) -> AbstractRootLaw | None:
+    """The law of a new comparison that has the parameters of a row; None for the fit's own."""
+    law = fit.model.law
+    return None if law.num_rows is None else law.at_rows(row)
 
 
 def _new_row(fit: Fit, a: int, b: int, value: float) -> Comparisons:

@@ -25,9 +25,12 @@ from ._fit import fit as find
 from ._gauge import is_regularised
 from ._graph import bridges, component_labels, may_be_unbounded, unbounded_items
 from ._leave_out import refined_changes
+from ._model import Model
 from ._objective import row_derivatives
 from ._sensitivity import solved_differences
 from ._user_fits import check_one_fit
+from .laws import AbstractRootLaw
+from .laws._rows import concatenate_laws
 
 _LARGE_GROUP = 512  # rows: beyond, a refit is cheaper than a matrix of rows × rows
 
@@ -46,6 +49,7 @@ def what_if(
     added: Comparisons | None = None,
     removed: ArrayLike | None = None,
     changed: tuple[ArrayLike, ArrayLike] | None = None,
+    added_law: AbstractRootLaw | None = None,
     using: AbstractCurvature | None = None,
 ) -> WhatIf:
     """Refit with other comparisons, from the scores as they are.
@@ -55,15 +59,19 @@ def what_if(
     - `added`: comparisons of the same items.
     - `removed`: the numbers of rows to leave out.
     - `changed`: (numbers of rows, their new values).
+    - `added_law`: the law of the added comparisons, by default that of the fit. It is of the same
+      kind and may have other parameters, one number or one per added comparison. It must be given
+      where the fit's law has parameters per comparison.
     - `using`: the fit's `curvature`, if it has been made already.
     """
     check_one_fit(fit, "what_if")
     made = curvature_of(fit, using)
     rows = _with_changes(fit.comparisons, added, removed, changed)
-    refitted = find(fit.model, rows, initial=fit.scores)
+    model = _with_added_law(fit, added, added_law)
+    refitted = find(model, rows, initial=fit.scores)
     # The gradient at the old optimum, from the rows that are not what they were.
     old, size = fit.comparisons, len(fit.comparisons)
-    pull = row_derivatives(fit.model, rows, fit.scores)[0]
+    pull = row_derivatives(model, rows, fit.scores)[0]
     pull = pull.at[:size].add(-row_derivatives(fit.model, old, fit.scores)[0])
     new = np.flatnonzero(pull)
     predicted = solved_differences(made, rows.a[new], rows.b[new], -pull[new]).sum(axis=1)
@@ -203,6 +211,21 @@ def _with_changes(
         num_items=rows.num_items,
         is_merged=rows.is_merged or added.is_merged,
     )
+
+
+def _with_added_law(
+    fit: Fit, added: Comparisons | None, added_law: AbstractRootLaw | None
+) -> Model:
+    """The model of the fit's comparisons followed by the added ones."""
+    if added is None:
+        if added_law is not None:
+            raise ValueError("added_law is the law of added comparisons, and none are added")
+        return fit.model
+    law = fit.model.law_for_new_rows(added_law, (len(added),), "added_law")
+    if law is fit.model.law:
+        return fit.model
+    joined = concatenate_laws(fit.model.law, law, (len(fit.comparisons), len(added)))
+    return Model(joined, fit.model.prior_std, fit.model.prior_mean)
 
 
 def _refitted_change(old: Fit, rows: np.ndarray) -> Array:

@@ -107,7 +107,7 @@ def _solve(
     left_out: int,
 ) -> tuple[Array, Array]:
     """(λ, whether it was found) of stacked problems; the first `left_out` rows of each go."""
-    a, b = comparisons.a[rows], comparisons.b[rows]
+    a, b, model = comparisons.a[rows], comparisons.b[rows], model.at_rows(rows)
 
     def entries(first: Array, second: Array) -> Array:
         return reduced[first[:, :, None], second[:, None, :]]

@@ -98,7 +98,8 @@ def _of_users(fits: UserFits, drop: Array) -> LikelihoodIntervals:
         columns = chunk.a, chunk.b, chunk.padded(value), chunk.padded(weight)
         padded = np.zeros(shape.items, scores.dtype)
         padded[chunk.items] = scores[chunk.slots]
-        parts = _intervals(fits.model.law, columns, padded, drop)
+        law = fits.model.law.at_rows(chunk.padded(data.row))
+        parts = _intervals(law, columns, padded, drop)
         for whole, part in zip(found, parts, strict=True):
             whole[chunk.slots] = np.asarray(part)[chunk.items]
     left, right = (jnp.asarray(np.where(known, side, np.nan)) for side in found[:2])
@@ -149,7 +150,7 @@ def _intervals(
     is_bounded = _is_bounded(halves)
     sizes = _Sizes(
         halves.norm(halves.cgf),
-        halves.norm(jnp.abs(law.mean(halves.t)) + jnp.abs(halves.value)),
+        halves.norm(jnp.abs(halves.law.mean(halves.t)) + jnp.abs(halves.value)),
     )
     found = _search(
         functools.partial(_evaluate, halves, sizes),
@@ -169,7 +170,7 @@ def _halves(law: AbstractRootLaw, columns: tuple[Array, ...], scores: Array) -> 
         return jnp.concatenate([column, sign * column])[:, None].astype(scores.dtype)
 
     return _Halves(
-        law=law,
+        law=law.at_rows(jnp.tile(jnp.arange(a.size), 2)[:, None]),
         item=jnp.concatenate([a, b]),
         t=twice(t, -1),
         value=twice(value, -1),

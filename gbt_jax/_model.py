@@ -10,6 +10,7 @@ from jaxtyping import ArrayLike, Float
 
 from . import laws
 from ._arrays import floating, is_concrete
+from .laws._rows import row_parameters
 
 
 @final
@@ -19,6 +20,10 @@ class Model(eqx.Module):
     `prior_std` (σ) and `prior_mean` are single numbers or one per item: the prior adds
     (θ − mean)²/(2σ²) to the loss for each item. `prior_std=inf` is no prior: maximum likelihood,
     where only differences are known and each connected component is centred at zero mean.
+
+    Parameters of the law are single numbers or one per comparison, in the order of the comparisons
+    (of many users, in the order of the columns given): each judge's own tie mass, or the precision
+    of each measurement.
     """
 
     law: laws.AbstractRootLaw
@@ -52,6 +57,46 @@ class Model(eqx.Module):
                 raise ValueError(
                     f"{name} must be one number or one per {per} ({count}), and has shape {shape}"
                 )
+
+    def check_rows(self, count: int) -> None:
+        """Refuse parameters of the law that are neither one number nor one per row, of so many."""
+        if self.law.num_rows in (None, count):
+            return
+        name, values = row_parameters(self.law)[0]
+        raise ValueError(
+            f"{name} of {type(self.law).__name__} has {values.size} numbers, and there are {count} "
+            "comparisons: give one number for all, or one per comparison (of merged comparisons, "
+            "one per merged row)"
+        )
+
+    def law_for_new_rows(
+        self, law: laws.AbstractRootLaw | None, shape: tuple[int, ...], name: str = "law"
+    ) -> laws.AbstractRootLaw:
+        """The law of comparisons other than those of a fit: `law`, or by default the model's.
+
+        A law with parameters per comparison says nothing of others, and is refused as a default.
+        """
+        if law is None:
+            if self.law.num_rows is None:
+                return self.law
+            kind = type(self.law).__name__
+            raise ValueError(
+                f"{kind} has parameters for each of the fit's {self.law.num_rows} comparisons, "
+                f"and none for new ones: give the law of the new ones, {name}={kind}(…)"
+            )
+        if not isinstance(law, laws.AbstractRootLaw):
+            raise TypeError(f"{name} must be a root law, not {type(law).__name__}")
+        if law.num_rows is not None and shape != (law.num_rows,):
+            raise ValueError(
+                f"{name} has parameters for {law.num_rows} comparisons, and the new ones have "
+                f"shape {shape}"
+            )
+        return law
+
+    def at_rows(self, index: ArrayLike) -> "Model":
+        """The model of the given rows: the law's parameters per comparison are indexed."""
+        law = self.law.at_rows(index)
+        return self if law is self.law else eqx.tree_at(lambda model: model.law, self, law)
 
     def prior(self, num_items: int, dtype) -> tuple[Array, Array]:
         """(mean, precision 1/σ²) of every item; precision 0 where there is no prior."""

@@ -24,8 +24,10 @@ _LANES, _LANE_ROWS = 8, 512
 _RUNS = 0.25  # of all rows that repeat an item of the row before: then order matters
 
 
-def interleaved(comparisons: Comparisons) -> Comparisons:
+def interleaved(model: Model, comparisons: Comparisons) -> tuple[Model, Comparisons]:
     """The same comparisons in an order in which sums do not wait for each other.
+
+    The model comes along: its law may have parameters per comparison.
 
     Tables are often sorted by an item. Rows of one item after another are added to one and the
     same place, and each addition waits for the one before, three times as long as it takes. So of
@@ -39,15 +41,17 @@ def interleaved(comparisons: Comparisons) -> Comparisons:
         return column.at[:whole].set(jnp.swapaxes(lanes, 1, 2).reshape(-1))
 
     if not whole:
-        return comparisons
+        return model, comparisons
     ends = comparisons.a, comparisons.b
     in_runs = [jnp.mean(end[1:] == end[:-1], dtype=jnp.float32) > _RUNS for end in ends]
-    return lax.cond(
-        in_runs[0] | in_runs[1],
-        lambda rows: jax.tree.map(dealt, rows),
-        lambda rows: rows,
-        comparisons,
+    is_in_runs = in_runs[0] | in_runs[1]
+    permuted = lax.cond(
+        is_in_runs, lambda rows: jax.tree.map(dealt, rows), lambda rows: rows, comparisons
     )
+    if model.law.num_rows is not None:
+        number = jnp.arange(len(comparisons))
+        model = model.at_rows(jnp.where(is_in_runs, dealt(number), number))
+    return model, permuted
 
 
 def negative_log_posterior(
@@ -59,6 +63,7 @@ def negative_log_posterior(
     jitted; `jax.vmap` it over stacked comparisons and scores for many users. `prior_std=inf`
     contributes nothing; without comparisons only the prior is left.
     """
+    model.check_rows(len(comparisons))
     return _loss(model, comparisons, floating(scores))
 
 

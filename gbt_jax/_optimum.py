@@ -93,9 +93,9 @@ def find_optimum(
         return may_be & (bound <= allowed_error(x))
 
     # Of several problems rows are in the order of their problems already.
-    rows = interleaved(comparisons) if partition is ONE else comparisons
+    ordered = interleaved(model, comparisons) if partition is ONE else (model, comparisons)
     outcome = solver.minimise(
-        problem(model, rows, gauge, partition),
+        problem(*ordered, gauge, partition),
         start,
         is_close=is_close,
         max_steps=max_steps,
@@ -189,7 +189,7 @@ def refuse_outside(law: AbstractRootLaw, comparisons: Comparisons, name: str = "
     if not rows.size:
         return
     row = int(rows[0])
-    edge = float(law.max_value)
+    edge = float(np.broadcast_to(law.max_value, len(comparisons))[row])
     grid = ", on a grid: see its `nearest`" if law.is_discrete else ""
     raise ValueError(
         f"{name}value[{row}] is {comparisons.value[row]:g} (item {comparisons.a[row]} against "

@@ -77,6 +77,11 @@ class Prediction(eqx.Module):
         A density for continuous laws, a probability for discrete ones.
         """
         columns = np.broadcast_arrays(value, self.difference, self.difference_variance)
+        if self.law.num_rows is not None and columns[0].shape[-1:] != (self.law.num_rows,):
+            raise ValueError(
+                f"values of shape {np.shape(value)} do not broadcast against the "
+                f"{self.law.num_rows} pairs that were predicted"
+            )
         return over_pairs(_log_predictive, self.law, *columns, dtype=self.mean.dtype)
 
     def sample(self, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
@@ -88,7 +93,12 @@ class Prediction(eqx.Module):
 
 
 def predict(
-    fit: Fit, a: ArrayLike, b: ArrayLike, *, using: AbstractCurvature | None = None
+    fit: Fit,
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    law: AbstractRootLaw | None = None,
+    using: AbstractCurvature | None = None,
 ) -> Prediction:
     """The distribution of the next comparison of item a with item b, r > 0 if a is better.
 
@@ -97,11 +107,15 @@ def predict(
 
     **Arguments:**
 
+    - `law`: the law of the next comparisons, by default that of the fit; its parameters are one
+      number, or one per pair of vectors a and b. It must be given where the fit's law has
+      parameters per comparison.
     - `using`: the fit's `curvature`, if it has been made already.
     """
     check_one_fit(fit, "predict")
     made = curvature_of(fit, using)
     size, shape = fit.comparisons.num_items, np.broadcast_shapes(np.shape(a), np.shape(b))
+    law = fit.model.law_for_new_rows(law, shape)
     first, second = (
         as_indices(name, np.broadcast_to(np.asarray(x), shape).ravel(), size)
         for name, x in (("a", a), ("b", b))
@@ -124,8 +138,8 @@ def predict(
         (scores[first] - scores[second]).reshape(shape),
         np.maximum(variance, 0).reshape(shape),
     ]
-    moments = over_pairs(_moments, fit.model.law, *normal, dtype=scores.dtype)
-    return Prediction(fit.model.law, *map(jnp.asarray, normal), *moments)
+    moments = over_pairs(_moments, law, *normal, dtype=scores.dtype)
+    return Prediction(law, *map(jnp.asarray, normal), *moments)
 
 
 def _padded_length(size: int) -> int:
@@ -137,17 +151,27 @@ def _padded_length(size: int) -> int:
 
 
 def over_pairs(of_pair: Callable, law: AbstractRootLaw, *columns: np.ndarray, dtype):
-    """A function of the law and one pair, at all pairs."""
+    """A function of the law and one pair, at all pairs.
+
+    Parameters of the law that are given per comparison belong to the last axis of the columns.
+    """
     size, shape = columns[0].size, columns[0].shape
     padding = (0, _padded_length(size) - size)
     rows = tuple(np.pad(np.ravel(x).astype(dtype), padding) for x in columns)
-    found = _mapped(of_pair, law, rows)
+    number = None
+    if law.num_rows is not None:
+        number = np.pad(np.arange(size) % max(shape[-1], 1), padding)
+    found = _mapped(of_pair, law, number, rows)
     return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[:size].reshape(shape)), found)
 
 
 @functools.partial(jax.jit, static_argnames=("of_pair",))
-def _mapped(of_pair: Callable, law: AbstractRootLaw, rows: tuple[Array, ...]):
-    return lax.map(lambda row: of_pair(law, *row), rows, batch_size=_BATCH)
+def _mapped(of_pair: Callable, law: AbstractRootLaw, number: Array | None, rows: tuple[Array, ...]):
+    def of_row(given: tuple[Array | None, tuple[Array, ...]]):
+        own, row = given
+        return of_pair(law if own is None else law.at_rows(own), *row)
+
+    return lax.map(of_row, (number, rows), batch_size=_BATCH)
 
 
 def _moments(law: AbstractRootLaw, mean: Array, variance: Array) -> tuple[Array, ...]:

@@ -55,8 +55,8 @@ def robust_covariance(
     """
     check_one_fit(fit, "robust_covariance")
     made = curvature_of(fit, using)
-    rows, groups = _counted(fit.comparisons, groups)
-    residual = rows.value - fit.model.law.mean(fit.scores[rows.a] - fit.scores[rows.b])
+    model, rows, groups = _counted(fit, groups)
+    residual = rows.value - model.law.mean(fit.scores[rows.a] - fit.scores[rows.b])
     if groups is None:
         if rows.is_merged:
             raise ValueError(
@@ -75,16 +75,18 @@ def robust_covariance(
 
 
 def _counted(
-    rows: Comparisons, groups: Sequence | np.ndarray | None
-) -> tuple[Comparisons, np.ndarray | None]:
-    """The rows that are no padding, and their groups."""
+    fit: Fit, groups: Sequence | np.ndarray | None
+) -> tuple[Model, Comparisons, np.ndarray | None]:
+    """The rows that are no padding, with their model and their groups."""
+    rows = fit.comparisons
     kept = np.asarray(rows.weight) > 0
     if groups is not None:
         groups = np.asarray(groups)
         group_numbers(groups, kept.size)  # refuses what has another length
         groups = groups[kept]
     columns = (x[kept] for x in (rows.a, rows.b, rows.value, rows.weight))
-    return Comparisons(*columns, num_items=rows.num_items, is_merged=rows.is_merged), groups
+    counted = Comparisons(*columns, num_items=rows.num_items, is_merged=rows.is_merged)
+    return fit.model.at_rows(np.flatnonzero(kept)), counted, groups
 
 
 def _sandwich(
@@ -131,7 +133,7 @@ def bootstrap(
     num = whole_number("num", num, at_least=1)
     if weights not in get_args(Weights):
         raise ValueError(f"weights must be one of {', '.join(get_args(Weights))}, not {weights!r}")
-    rows, groups = _counted(fit.comparisons, groups)
+    model, rows, groups = _counted(fit, groups)
     everyone = np.arange(len(rows)), len(rows)
     member, count = everyone if groups is None else group_numbers(groups, len(rows))
     keys = jax.random.split(key, num)
@@ -140,7 +142,7 @@ def bootstrap(
     known = Known(is_regularised(fit.model.prior_std, rows.weight))
 
     def work(keys: Array) -> Array:
-        data = fit.model, rows, fit.scores, jnp.asarray(member)
+        data = model, rows, fit.scores, jnp.asarray(member)
         return _resampled(*data, keys, count=count, weights=weights, known=known)
 
     found = []

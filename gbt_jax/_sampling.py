@@ -85,6 +85,7 @@ def log_posterior(
     if not isinstance(comparisons, Comparisons):
         raise TypeError(f"log_posterior takes Comparisons second, not {type(comparisons).__name__}")
     model.check_prior(comparisons.num_items, "item")
+    model.check_rows(len(comparisons))
     if is_concrete(model, comparisons):
         refuse_outside(model.law, comparisons)
     return jax.tree_util.Partial(_log_density, model, comparisons)

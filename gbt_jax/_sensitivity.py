@@ -22,6 +22,7 @@ from ._fit import Fit
 from ._model import Model
 from ._objective import gradient
 from ._user_fits import check_one_fit
+from .laws._rows import partition_rows
 
 Parameter = Literal["value", "weight", "prior_mean", "prior_std", "law"]
 
@@ -42,11 +43,13 @@ def sensitivity(
     - `wrt="weight"`: per unit of weight, so the first-order effect of repeating a comparison.
     - `wrt="prior_mean"`, `wrt="prior_std"`: items × the parameter's own shape: a vector where one
       number is shared by all items.
-    - `wrt="law"`: the law with each parameter replaced by items × its own shape.
+    - `wrt="law"`: the law with each parameter replaced by items × its own shape: a vector where
+      one number is shared by all comparisons, items × comparisons where each has its own.
 
     **Arguments:**
 
-    - `comparisons`: only these rows of the comparisons, for values and weights.
+    - `comparisons`: only these rows of the comparisons, for values, weights and parameters of the
+      law that are given per comparison.
     - `items`: only the scores of these items.
     - `using`: the fit's `curvature`, if it has been made already.
     """
@@ -61,15 +64,19 @@ def sensitivity(
         if wrt == "value":
             factor = fit.comparisons.weight[rows]
         else:
-            expected = fit.model.law.mean(fit.scores[a] - fit.scores[b])
+            expected = fit.model.law.at_rows(rows).mean(fit.scores[a] - fit.scores[b])
             factor = fit.comparisons.value[rows] - expected
         return solved_differences(made, a, b, factor, chosen)
-    if comparisons is not None:
-        raise ValueError(f"comparisons can be chosen for values and weights, not with wrt={wrt!r}")
+    is_per_row = wrt == "law" and fit.model.law.num_rows is not None
+    if comparisons is not None and not is_per_row:
+        raise ValueError(
+            "comparisons can be chosen for values, weights and law parameters per comparison, not "
+            f"with wrt={wrt!r}"
+        )
     part = _parameter(fit.model, wrt)
     if not jax.tree.leaves(part):
         raise ValueError(f"{type(fit.model.law).__name__} has no parameters to be sensitive to")
-    cross = _cross_derivatives(part, fit.model, fit.comparisons, fit.scores, wrt=wrt)
+    own, shared = partition_rows(part) if is_per_row else (None, part)
     # A law says nothing of the levels of components: what rounding says of them is left out.
     solve = made.reduced_solve if wrt == "law" else made.solve
 
@@ -77,7 +84,39 @@ def sensitivity(
         moved = -solve(columns.reshape(columns.shape[0], -1)).reshape(columns.shape)
         return moved if chosen is None else moved[chosen]
 
-    return jax.tree.map(solved, cross)
+    cross = _cross_derivatives(shared, fit.model, fit.comparisons, fit.scores, wrt=wrt)
+    found = jax.tree.map(solved, cross)
+    if own is None:
+        return found
+    rows = as_indices("comparisons", comparisons, len(fit.comparisons))
+    return eqx.combine(found, _of_rows(fit, made, own, rows, chosen))
+
+
+def _of_rows(
+    fit: Fit, made: AbstractCurvature, own: Any, rows: np.ndarray, items: np.ndarray | None
+) -> Any:
+    """−N (e_a − e_b) w ∂_pΦ'(t) of law parameters per comparison, one column each."""
+    a, b = fit.comparisons.a[rows], fit.comparisons.b[rows]
+    slopes = _mean_slopes(own, fit.model, fit.comparisons, fit.scores)
+    return jax.tree.map(lambda slope: solved_differences(made, a, b, -slope[rows], items), slopes)
+
+
+@jax.jit
+def _mean_slopes(own: Any, model: Model, comparisons: Comparisons, scores: Array) -> Any:
+    """w ∂_pΦ'(t) of every row, for each parameter: a row depends on its own number alone."""
+    t = scores[comparisons.a] - scores[comparisons.b]
+    leaves, structure = jax.tree.flatten(own)
+
+    def slope(number: int) -> Array:
+        def mean(parameter: Array) -> Array:
+            changed = [*leaves[:number], parameter, *leaves[number + 1 :]]
+            law = eqx.combine(jax.tree.unflatten(structure, changed), model.law)
+            return law.mean(t)
+
+        parameter = leaves[number]
+        return comparisons.weight * jax.jvp(mean, (parameter,), (jnp.ones_like(parameter),))[1]
+
+    return jax.tree.unflatten(structure, [slope(number) for number in range(len(leaves))])
 
 
 def response_sensitivity(fit: Fit) -> Float[Array, "comparisons items"]:

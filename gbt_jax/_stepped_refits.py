@@ -71,6 +71,7 @@ def _as_user(fit: Fit) -> UserComparisons:
         value=np.asarray(rows.value),
         weight=np.asarray(rows.weight),
         row=np.arange(len(rows)),
+        num_given=len(rows),
     )
 
 
@@ -113,7 +114,8 @@ def _block(
         b=data.b[copies],
         value=value,
         weight=data.weight[copies],
-        row=copies,
+        row=data.row[copies],
+        num_given=data.num_given,
     )
     prior = (x if x.ndim == 0 else x[owner] for x in (model.prior_std, model.prior_mean))
     fits = fit_users(Model(model.law, *prior), copied)

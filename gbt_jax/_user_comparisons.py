@@ -18,7 +18,7 @@ class UserComparisons:
       `item_offsets[i]:item_offsets[i + 1]`, items ascending.
     - `a`, `b`, `value`, `weight`: one row per comparison, a and b numbered within the user; the
       rows of user i are `row_offsets[i]:row_offsets[i + 1]`.
-    - `row`: where each row stood in the columns given.
+    - `row`: where each row stood in the columns given, which had `num_given` rows.
     """
 
     def __init__(
@@ -32,10 +32,12 @@ class UserComparisons:
         value: np.ndarray,
         weight: np.ndarray,
         row: np.ndarray,
+        num_given: int,
     ):
         self.users, self.items = users, items
         self.item_offsets, self.row_offsets = item_offsets, row_offsets
         self.a, self.b, self.value, self.weight, self.row = a, b, value, weight, row
+        self.num_given = num_given
 
     @classmethod
     def from_arrays(
@@ -88,6 +90,7 @@ class UserComparisons:
             value=values[order],
             weight=weights[order].astype(values.dtype, copy=False),
             row=order,
+            num_given=order.size,
         )
 
     def __len__(self) -> int:
@@ -105,7 +108,8 @@ class UserComparisons:
         chosen = slice(rows[0], rows[-1])
         columns = (x[chosen] for x in (self.a, self.b, self.value, self.weight, self.row))
         labels = self.users[start:stop], self.items[items[0] : items[-1]]
-        return UserComparisons(*labels, items - items[0], rows - rows[0], *columns)
+        offsets = items - items[0], rows - rows[0]
+        return UserComparisons(*labels, *offsets, *columns, num_given=self.num_given)
 
     def number_of(self, user: Any) -> int:
         """The position of a user's label in `users`."""

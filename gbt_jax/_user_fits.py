@@ -84,7 +84,7 @@ class UserFits(Mapping):
             gradient_norm=jnp.asarray(self.gradient_norms[number]),
             result_code=jnp.asarray(self.result_codes[number]),
             stats=Stats(jnp.asarray(self.newton_steps[number]), jnp.asarray(self.cg_steps[number])),
-            model=self._model_of(number),
+            model=self._model_of(number).at_rows(data.row[rows]),
             comparisons=Comparisons(
                 data.a[rows],
                 data.b[rows],
@@ -127,7 +127,8 @@ class UserFits(Mapping):
     def _name_the_bad_row(self, user: object, rows: slice, slots: slice) -> str:
         data, items = self.comparisons, self.item[slots]
         columns = data.a[rows], data.b[rows], data.value[rows], data.weight[rows]
-        is_invalid = invalid_rows(self.model.law, *map(jnp.asarray, columns), is_merged=False)
+        law = self.model.law.at_rows(data.row[rows])
+        is_invalid = invalid_rows(law, *map(jnp.asarray, columns), is_merged=False)
         bad = int(np.flatnonzero(is_invalid)[0])
         a, b, value, weight = (column[bad] for column in columns)
         return (

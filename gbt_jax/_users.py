@@ -44,8 +44,9 @@ def fit_users(
 
     **Arguments:**
 
-    - `model`: one law for all; `prior_std` and `prior_mean` one number, or one per user in the
-      order of `user_comparisons.users`.
+    - `model`: one law for all, its parameters one number or one per comparison in the order of the
+      columns given; `prior_std` and `prior_mean` one number, or one per user in the order of
+      `user_comparisons.users`.
     - `rtol`, `atol`, `max_steps`: as in `fit`, for each user.
     - `progress`: show a progress bar on a terminal.
     - `sharding`: a `Mesh`, of any axes, or a `NamedSharding`; all devices of its mesh share the
@@ -69,17 +70,19 @@ def fit_users(
         """Solve chunks of one shape, and put the answers where they belong."""
         chunks = [_pack(user_comparisons, *one) for one in group]
         inputs = [_input(model, user_comparisons, chunk) for chunk in chunks]
+        laws = [_law_of(model, user_comparisons, chunk) for chunk in chunks]
         options = {
             "shape": chunks[0].shape,
             "max_steps": max_steps,
             "known": Known(all(is_regularised(one.prior_std, one.weight) for one in inputs)),
         }
         if mesh is None:
-            answers = [solve_chunk(model.law, inputs[0], tolerances, **options)]
+            answers = [solve_chunk(laws[0], inputs[0], tolerances, **options)]
         else:
             inputs += [_emptied(inputs[0])] * (lanes - len(inputs))
-            stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *inputs)
-            together = _solve_sharded(model.law, stacked, tolerances, mesh=mesh, **options)
+            per_lane = zip(laws + [laws[0]] * (lanes - len(laws)), inputs, strict=True)
+            stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *per_lane)
+            together = _solve_sharded(*stacked, tolerances, mesh=mesh, **options)
             answers = [Answer(*(np.asarray(x)[i] for x in together)) for i in range(len(chunks))]
         for chunk, answer in zip(chunks, answers, strict=False):
             fits.put(chunk, answer)
@@ -97,7 +100,8 @@ def map_user_scores(
 ) -> Float[Array, " scores"]:
     """All users' scores, in the order of `UserFits.scores`, as a function of the model for JAX.
 
-    Differentiable, to any order, in the prior's and the law's parameters, shared or one per user:
+    Differentiable, to any order, in the prior's and the law's parameters, shared or one per user
+    (of the law, one per comparison in the order of the columns given):
     for gradients of anything that is computed from everybody's scores. NaN for a user whose
     optimum was not found.
     """
@@ -106,7 +110,7 @@ def map_user_scores(
     pieces = [jnp.zeros(0, jnp.asarray(data.value[:0]).dtype)]
     for (one,) in _in_lanes(data, 1):
         chunk = _pack(data, *one)
-        union = _union(model.law, _input(model, data, chunk), shape=chunk.shape)
+        union = _union(_law_of(model, data, chunk), _input(model, data, chunk), shape=chunk.shape)
         scores = map_optimum(
             union.model,
             union.comparisons,
@@ -188,10 +192,15 @@ def _input(model: Model, data: UserComparisons, chunk: _chunks.Chunk) -> _Input:
         np.zeros(number.size, bool),
     )
     if is_concrete(model) and _graph.may_be_unbounded(model):
-        union = _union(model.law, inputs, shape=chunk.shape)
+        union = _union(_law_of(model, data, chunk), inputs, shape=chunk.shape)
         items = _graph.unbounded_items(union.model, union.comparisons).items
         inputs.is_unbounded[chunk.owner[items % chunk.owner.size]] = True
     return inputs
+
+
+def _law_of(model: Model, data: UserComparisons, chunk: _chunks.Chunk) -> AbstractRootLaw:
+    """The law of a chunk's rows; padding has the parameters of any row."""
+    return model.law.at_rows(chunk.padded(data.row))
 
 
 def _per_problem(parameter: Array, number: np.ndarray) -> np.ndarray | Array:
@@ -276,11 +285,13 @@ def _solve_sharded(
     max_steps: int,
     known: Known,
 ) -> Answer:
-    """One chunk per device, stacked: no device waits for another inside a loop."""
+    """One chunk per device, with its law, stacked: no device waits for another inside a loop."""
 
     def on_one_device(law, inputs, tolerances):
-        one = jax.tree.map(lambda leaf: leaf[0], inputs)
-        answer = _solve_chunk(law, one, tolerances, shape=shape, max_steps=max_steps, known=known)
+        own_law, one = jax.tree.map(lambda leaf: leaf[0], (law, inputs))
+        answer = _solve_chunk(
+            own_law, one, tolerances, shape=shape, max_steps=max_steps, known=known
+        )
         return jax.tree.map(lambda leaf: leaf[None], answer)
 
     spec = PartitionSpec(mesh.axis_names)
@@ -288,7 +299,7 @@ def _solve_sharded(
     return jax.shard_map(
         on_one_device,
         mesh=mesh,
-        in_specs=(everywhere, spec, everywhere),
+        in_specs=(spec, spec, everywhere),
         out_specs=spec,
         check_vma=False,  # nothing is replicated that could get out of step
     )(law, inputs, tolerances)
@@ -311,3 +322,4 @@ def _check(model: Model, data: UserComparisons) -> None:
     if not isinstance(data, UserComparisons):
         raise TypeError(f"UserComparisons come second, not {type(data).__name__}")
     model.check_prior(len(data), "user")
+    model.check_rows(data.num_given)

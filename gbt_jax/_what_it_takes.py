@@ -51,7 +51,8 @@ def required_change(
     if not np.isfinite(delta):
         raise ValueError(f"delta must be a finite number, not {delta}")
     made = curvature_of(fit, using)
-    rows, edge = fit.comparisons, float(fit.model.law.max_value)
+    rows = fit.comparisons
+    edge = np.asarray(fit.model.law.max_value, rows.value.dtype)  # one number, or one per row
     # Both ends of a row are in one component, whose level cancels.
     unit = jnp.zeros_like(fit.scores).at[number].set(1)
     response = np.asarray(made.reduced_solve(unit[:, None]))[:, 0]

@@ -349,7 +349,7 @@ def test_the_order_of_rows_does_not_matter(num_rows):
         return gbt.Comparisons(a[order], b[order], value[order], weight[order], num_items=40)
 
     in_order = comparisons(np.arange(num_rows))
-    dealt = interleaved(in_order)
+    _, dealt = interleaved(model, in_order)
     columns = [np.stack([rows.a, rows.b, rows.value, rows.weight]) for rows in (in_order, dealt)]
     assert np.array_equal(*columns) == (num_rows < 4096)
     np.testing.assert_array_equal(*(np.sort(each) for each in columns))

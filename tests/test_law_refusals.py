@@ -72,7 +72,14 @@ REFUSED = {
         lambda: laws.Davidson(-1.0),
         r"tie_mass must be non-negative and finite, not -1\.0",
     ),
-    "Davidson(vector)": (lambda: laws.Davidson([1.0, 2.0]), "tie_mass must be a single number"),
+    "Davidson(vector)": (
+        lambda: laws.Davidson([1.0, -2.0]),
+        r"tie_mass must be non-negative and finite, not -2\.0",
+    ),
+    "Density(vector)": (
+        lambda: laws.Density(lambda r: 0 * r, [1.0, 2.0]),
+        r"max_value must be one number, not an array of shape \(2,\): .*Scaled",
+    ),
     "Scaled(0)": (
         lambda: laws.Scaled(laws.Binary(), 0),
         r"scale must be positive and finite, not 0\.0",

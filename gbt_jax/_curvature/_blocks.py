@@ -95,7 +95,7 @@ def block_curvature(fits: UserFits) -> BlockCurvature:
     scores = np.where(is_good[owner], fits.scores, 0).astype(fits.scores.dtype)
     std = np.asarray(fits.model.prior_std, scores.dtype)
     precision = np.broadcast_to((1 / std if std.ndim == 0 else 1 / std[owner]) ** 2, owner.shape)
-    row_curvature = _row_curvature(law, weight, scores[a] - scores[b])
+    row_curvature = _row_curvature(law, data.row, weight, scores[a] - scores[b])
     diagonal = diagonal_of(a, b, row_curvature, precision)
     levels = levels_of(a, b, weight, precision, diagonal)
     place = np.arange(owner.size) - data.item_offsets[owner]
@@ -150,10 +150,15 @@ def _rounded_up(sizes: np.ndarray) -> np.ndarray:
     return np.where((power >= 4) & (sizes <= 3 * power // 4), 3 * power // 4, power)
 
 
-def _row_curvature(law: AbstractRootLaw, weight: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """w Φ''(t) of each comparison, in a shape that few data sets do not share."""
+def _row_curvature(
+    law: AbstractRootLaw, row: np.ndarray, weight: np.ndarray, t: np.ndarray
+) -> np.ndarray:
+    """w Φ''(t) of each comparison, in a shape that few data sets do not share.
+
+    `row` tells which of the law's rows each is.
+    """
     padding = (0, 2 ** max(t.size - 1, 1).bit_length() - t.size)
-    found = _variances()(law, np.pad(t, padding))
+    found = _variances()(law.at_rows(np.pad(row, padding)), np.pad(t, padding))
     return weight * np.asarray(found)[: t.size]
 
 

@@ -19,3 +19,4 @@ from ._hyperbolic import sinh as sinh
 from ._hyperbolic import tanh as tanh
 from ._sinhc import log_sinhc as log_sinhc
 from ._sinhc import log_sinhc_ratio as log_sinhc_ratio
+from ._ties import log_tied_cosh as log_tied_cosh

@@ -33,8 +33,17 @@ def law_names() -> list[str]:
 
 
 def law_named(text: str | AbstractRootLaw) -> AbstractRootLaw:
-    """The law that a text such as `knary:21` names; a law itself stays what it is."""
+    """The law that a text such as `knary:21` names; a law itself stays what it is.
+
+    Rows of a table are dropped, merged and reordered on the way to a fit: a law with parameters
+    per comparison is refused.
+    """
     if isinstance(text, AbstractRootLaw):
+        if text.num_rows is not None:
+            raise ValueError(
+                f"{type(text).__name__} has parameters for {text.num_rows} comparisons, and a "
+                "table takes one law for all rows: use gbt_jax.fit with Comparisons"
+            )
         return text
     name, colon, parameter = text.strip().lower().partition(":")
     if name not in _LAWS:

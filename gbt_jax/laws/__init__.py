@@ -22,6 +22,7 @@ from ._finite import BradleyTerry as BradleyTerry
 from ._finite import Davidson as Davidson
 from ._finite import Finite as Finite
 from ._finite import KNary as KNary
+from ._rows import table as table
 from ._unbounded import Gaussian as Gaussian
 from ._unbounded import Skellam as Skellam
 from ._unbounded import SymmetrizedPoisson as SymmetrizedPoisson

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from typing import Self
 
 import equinox as eqx
 import jax
@@ -11,12 +12,18 @@ from jax import Array, lax
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
 from .._arrays import floating
+from ._rows import map_rows, row_parameters
 
 _MAX_ROOT_STEPS = 200
+_CHECKED_ROWS = 32
 
 
 class AbstractRootLaw(eqx.Module):
     """A symmetric law of comparisons between equally good alternatives.
+
+    A parameter of a law is one number, or a vector of one number per comparison: the law of row i
+    then has the i-th number. See `at_rows`, and [`gbt_jax.laws.table`][] for vectors of another
+    kind.
 
     A law of your own needs `cgf` alone, written with `jax.numpy` and elementwise in `t`: scores,
     derivatives and `inverse_mean` follow from it. Define the other methods that raise here where
@@ -24,6 +31,33 @@ class AbstractRootLaw(eqx.Module):
 
     Every method is elementwise, broadcasts, and works in the dtype of its first argument.
     """
+
+    def at_rows(self, index: ArrayLike) -> Self:
+        """The law of the given rows: parameters per comparison are indexed, others stay.
+
+        `index` holds integers, in any shape: the parameters get that shape, and methods broadcast
+        them against their arguments. A law without parameters per comparison is returned as it is.
+        """
+        return map_rows(self, lambda parameter: parameter[index])
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many comparisons the parameters are for; None if all are single numbers."""
+        parameters = row_parameters(self)
+        for name, value in parameters:
+            if value.ndim > 1:
+                raise ValueError(
+                    f"{name} of {type(self).__name__} has shape {value.shape}: a parameter is one "
+                    "number, or a vector of one per comparison (declare other arrays with "
+                    "gbt_jax.laws.table)"
+                )
+            if value.size != parameters[0].value.size:
+                raise ValueError(
+                    f"parameters of {type(self).__name__} are for different numbers of "
+                    f"comparisons: {parameters[0].name} has {parameters[0].value.size}, "
+                    f"{name} has {value.size}"
+                )
+        return parameters[0].value.size if parameters else None
 
     @abc.abstractmethod
     def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
@@ -66,6 +100,7 @@ class AbstractRootLaw(eqx.Module):
         parameters, to any order.
         """
         m = floating(m)
+        m = jnp.broadcast_to(m, self._shape(m))
         edge = jnp.asarray(self.max_value, m.dtype)
         inside = jnp.abs(m) < edge
         target = jnp.where(inside, m, 0)
@@ -135,6 +170,10 @@ class AbstractRootLaw(eqx.Module):
         root = lax.while_loop(is_open, advance, state)[0]
         return jnp.where(target < 0, -root, root)
 
+    def _shape(self, t: Array) -> tuple[int, ...]:
+        """Of what a method returns at t: that of t, and of parameters per comparison."""
+        return np.broadcast_shapes(t.shape, *(x.value.shape for x in row_parameters(self)))
+
     def _lacks(self, method: str, wanted: str) -> str:
         name = type(self).__name__
         return f"{name} has no {wanted}, because it defines no `{method}`: add it to the class"
@@ -154,18 +193,46 @@ def check(law: AbstractRootLaw) -> None:
     Evaluates Φ at ± powers of two and raises `ValueError` with the reason unless Φ(0) = 0, Φ is
     even, finite until it overflows (all exponential moments exist) and convex. Laplace, Student
     and Cauchy laws fail here: their exponential moments are infinite beyond some t, or everywhere.
+    Of parameters per comparison some rows are tried, those of the extreme numbers among them.
     """
     name = type(law).__name__
     if not isinstance(law, AbstractRootLaw):
         raise TypeError(f"a root law must subclass AbstractRootLaw, and {name} does not")
     t = 2.0 ** np.arange(-4, 11)
 
-    def values() -> tuple[Array, Array]:
+    def values(law: AbstractRootLaw) -> tuple[Array, Array]:
         everywhere = jnp.concatenate([jnp.zeros(1), t, -t])
         return law.cgf(everywhere), law.variance(everywhere)
 
-    with jax.ensure_compile_time_eval():  # a model may be made under a transformation
-        cgf, variance = (np.asarray(x, float) for x in jax.jit(values)())
+    if law.num_rows is None:
+        with jax.ensure_compile_time_eval():  # a model may be made under a transformation
+            cgf, variance = (np.asarray(x, float) for x in jax.jit(lambda: values(law))())
+        _check_values(name, t, cgf, variance)
+        return
+    rows = _rows_to_check(law)
+    try:
+        with jax.ensure_compile_time_eval():
+            of_rows = jax.jit(jax.vmap(lambda row: values(law.at_rows(row))))(rows)
+    except (TypeError, ValueError, IndexError) as error:
+        named = ", ".join(parameter.name for parameter in row_parameters(law))
+        raise ValueError(
+            f"cgf of {name} fails where {named}, one number per comparison, is that of one row: "
+            f"declare a field that holds a table with gbt_jax.laws.table() ({error})"
+        ) from error
+    for row, *found in zip(rows, *(np.asarray(x, float) for x in of_rows), strict=True):
+        _check_values(f"{name} of row {row}", t, *found)
+
+
+def _rows_to_check(law: AbstractRootLaw) -> np.ndarray:
+    """Some rows, and those where a parameter is smallest or largest."""
+    parameters = [np.asarray(parameter.value) for parameter in row_parameters(law)]
+    size = parameters[0].size
+    some = np.linspace(0, max(size - 1, 0), min(size, _CHECKED_ROWS)).astype(int)
+    ends = [end(x) for x in parameters if size for end in (np.argmin, np.argmax)]
+    return np.unique(np.append(some, np.asarray(ends, int)))
+
+
+def _check_values(name: str, t: np.ndarray, cgf: np.ndarray, variance: np.ndarray) -> None:
     (at_zero,), up, down = np.split(cgf, [1, 1 + t.size])
     if not abs(at_zero) <= 1e-6:
         raise ValueError(f"{name} is not normalised: cgf(0) is {at_zero}, and must be 0")

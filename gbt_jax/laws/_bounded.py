@@ -48,7 +48,7 @@ class Beta(AbstractRootLaw):
     """Density proportional to (1−r²)^{β−1} on [−1, 1]: Φ(t) = log ₀F₁(; β+½; t²/4).
 
     β = 1 is `Uniform`, β → 0 tends to `Binary` (opinions at the extremes), a large β favours
-    values near 0. Φ' = I_{β+½}(t)/I_{β−½}(t).
+    values near 0. Φ' = I_{β+½}(t)/I_{β−½}(t). `beta` is one number, or one per comparison.
     """
 
     beta: Array

@@ -11,13 +11,15 @@ from .._arrays import floating, positive
 from .._special import product_and_error
 from ._base import AbstractRootLaw
 from ._density import interval_nodes
+from ._rows import map_rows
 
 
 @final
 class Scaled(AbstractRootLaw):
     """The law of s·r when r follows `law`: Φ(t) = Φ_law(s t), s > 0.
 
-    `Scaled(Binary(), 0.5)` is `BradleyTerry()`.
+    `Scaled(Binary(), 0.5)` is `BradleyTerry()`. `scale` is one number, or one per comparison: how
+    sharply each judge answers, say.
     """
 
     law: AbstractRootLaw
@@ -46,7 +48,7 @@ class Scaled(AbstractRootLaw):
     def atoms(self) -> tuple[Array, Array] | None:
         """The inner law's values times s."""
         inner = self.law.atoms()
-        return None if inner is None else (self.scale * inner[0], inner[1])
+        return None if inner is None else (self.scale[..., None] * inner[0], inner[1])
 
     def in_support(self, value: ArrayLike) -> Array:
         """Whether value/s is in the inner law's support."""
@@ -106,9 +108,14 @@ class Sum(AbstractRootLaw):
         ours, theirs = self.first.atoms(), self.second.atoms()
         if ours is None or theirs is None:
             return None
-        values = (ours[0][:, None] + theirs[0]).ravel()
-        order = jnp.argsort(values)
-        return values[order], (ours[1][:, None] + theirs[1]).ravel()[order]
+        values, log_masses = (_sums_of_pairs(*parts) for parts in zip(ours, theirs, strict=True))
+        if values.ndim == 1:
+            order = jnp.argsort(values)
+            return values[order], log_masses[..., order]
+        values, log_masses = jnp.broadcast_arrays(values, log_masses)
+        order = jnp.argsort(values, axis=-1)
+        ascending = jnp.take_along_axis(values, order, axis=-1)
+        return ascending, jnp.take_along_axis(log_masses, order, axis=-1)
 
     def in_support(self, value: ArrayLike) -> Array:
         """Whether some value of the one law leaves a value of the other."""
@@ -144,6 +151,8 @@ class Sum(AbstractRootLaw):
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
         """The sum of a draw of each at t."""
+        t = floating(t)
+        t = jnp.broadcast_to(t, self._shape(t))
         first_key, second_key = jax.random.split(key)
         first = self.first.sample(t, key=first_key, shape=shape)
         return first + self.second.sample(t, key=second_key, shape=shape)
@@ -167,7 +176,7 @@ class Sum(AbstractRootLaw):
             atoms = law.atoms()
             if atoms is not None:
                 values, log_masses = (x.astype(value.dtype) for x in atoms)
-                return value[..., None] - values, log_masses, other
+                return value[..., None] - values, log_masses, _with_axis(other)
         return None
 
     def _log_convolution(self, value: Array) -> Array:
@@ -179,6 +188,18 @@ class Sum(AbstractRootLaw):
         high = jnp.minimum(jnp.minimum(widths[0], reach), value + jnp.minimum(widths[1], reach))
         fraction, log_weight = interval_nodes(level=6)
         x = low[..., None] + (high - low)[..., None] * fraction.astype(value.dtype)
-        terms = self.first.log_root(x) + self.second.log_root(value[..., None] - x)
+        first, second = _with_axis(self.first), _with_axis(self.second)
+        terms = first.log_root(x) + second.log_root(value[..., None] - x)
         total = jax.nn.logsumexp(terms + log_weight.astype(value.dtype), axis=-1)
         return jnp.where(high > low, total + jnp.log(jnp.maximum(high - low, 0)), -jnp.inf)
+
+
+def _with_axis(law: AbstractRootLaw) -> AbstractRootLaw:
+    """The law for arguments with one more axis, at the end."""
+    return map_rows(law, lambda parameter: parameter[..., None])
+
+
+def _sums_of_pairs(x: Array, y: Array) -> Array:
+    """All sums of an entry of x and one of y, along the last axis."""
+    sums = x[..., :, None] + y[..., None, :]
+    return sums.reshape(*sums.shape[:-2], -1)

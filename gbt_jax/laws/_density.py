@@ -20,6 +20,7 @@ from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
 from .._arrays import floating, is_concrete, positive
 from ._base import AbstractRootLaw
+from ._rows import table
 from ._tilting import SymmetricMeasure, cumulant
 
 _MIN_LEVEL, _MAX_LEVEL = 3, 8
@@ -58,14 +59,15 @@ class Density(AbstractRootLaw):
 
     `log_density` is elementwise, written with `jax.numpy`, even, and smooth inside the interval
     but for the point 0; it need not be normalised. It may be an Equinox module, whose arrays are
-    then parameters of the law. The number of quadrature nodes is chosen when the law is made, by
-    doubling until mean and variance agree at tilts from 0 to 1e6; a density for which they do
-    not is refused. `num_nodes_log2` fixes the choice, for use under tracing.
+    then parameters of the law, of any shape and the same for all comparisons. The number of
+    quadrature nodes is chosen when the law is made, by doubling until mean and variance agree at
+    tilts from 0 to 1e6; a density for which they do not is refused. `num_nodes_log2` fixes the
+    choice, for use under tracing.
     """
 
-    log_density: Callable[[Array], Array]
     half_width: Array  # of the support; a field cannot be called max_value, a property of every law
     num_nodes_log2: int = eqx.field(static=True)
+    log_density: Callable[[Array], Array] = table()
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class Density(AbstractRootLaw):
         *,
         num_nodes_log2: int | None = None,
     ):
-        if is_concrete(max_value) and np.isposinf(np.asarray(max_value)):
+        if is_concrete(max_value) and np.isposinf(np.asarray(max_value)).any():
             raise ValueError(
                 "max_value must be finite: the tails of a law on the whole line decide whether "
                 "its exponential moments exist (a Laplace or Student law has not all of them, "
@@ -83,6 +85,12 @@ class Density(AbstractRootLaw):
         is_leaf = jax.tree.structure(log_density) == jax.tree.structure(0)
         self.log_density = _PlainFunction(log_density) if is_leaf else log_density
         self.half_width = positive("max_value", max_value)
+        if self.half_width.ndim:
+            raise ValueError(
+                "max_value must be one number, not an array of shape "
+                f"{self.half_width.shape}: for intervals of several widths scale one law, "
+                "Scaled(Density(log_density), scale) with one scale per comparison"
+            )
         if num_nodes_log2 is None:
             num_nodes_log2 = _choose_level(log_density, self.half_width)
         self.num_nodes_log2 = num_nodes_log2

@@ -11,8 +11,15 @@ from jax import Array
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
 from .._arrays import floating, is_concrete, non_negative, whole_number
-from .._special import log_cosh, log_cosh_ratio, log_sinhc_ratio, quotient_and_error
+from .._special import (
+    log_cosh,
+    log_cosh_ratio,
+    log_sinhc_ratio,
+    log_tied_cosh,
+    quotient_and_error,
+)
 from ._base import AbstractRootLaw
+from ._rows import table
 from ._sampling import truncated_exponential
 from ._tilting import SymmetricMeasure, cumulant
 
@@ -22,7 +29,11 @@ class AbstractFiniteLaw(AbstractRootLaw):
 
     @abc.abstractmethod
     def atoms(self) -> tuple[Array, Array]:
-        """Ascending values of the support and the logarithms of their root probabilities."""
+        """Ascending values of the support and the logarithms of their root probabilities.
+
+        Values are a vector, the same for all comparisons; probabilities may have one row of them
+        per comparison, values along the last axis.
+        """
 
     @property
     def is_discrete(self) -> bool:
@@ -43,7 +54,7 @@ class AbstractFiniteLaw(AbstractRootLaw):
         """log f(value)."""
         value = floating(value)
         log_probabilities = self.atoms()[1].astype(value.dtype)
-        at_nearest = log_probabilities[self._nearest_index(value)]
+        at_nearest = _entries(log_probabilities, self._nearest_index(value))
         return jnp.where(self.in_support(value), at_nearest, -jnp.inf)
 
     def step_up(self, value: ArrayLike) -> Float[Array, "..."]:
@@ -164,14 +175,13 @@ class Davidson(AbstractFiniteLaw):
     """Loss, tie or win, −1, 0, 1, with tie mass ν ≥ 0: Φ(t) = log((ν + 2 cosh t)/(ν + 2)).
 
     Davidson's (1970) model of ties. ν = 0 is `Binary`; `Scaled(Davidson(ν), ½)` has the scores of
-    `BradleyTerry`.
+    `BradleyTerry`. `tie_mass` is one number, or one per comparison: each judge's own, say.
     """
 
     tie_mass: Array
 
     def __init__(self, tie_mass: ArrayLike):
         self.tie_mass = non_negative("tie_mass", tie_mass)
-        _require_scalar("tie_mass", self.tie_mass)
 
     @property
     def max_value(self) -> Array | float:
@@ -181,15 +191,12 @@ class Davidson(AbstractFiniteLaw):
     def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
         """log((ν + 2 cosh t)/(ν + 2))."""
         t = floating(t)
-        tie_mass = self.tie_mass.astype(t.dtype)
-        magnitude = jnp.asarray([0, 1], t.dtype)
-        weight = jnp.stack([tie_mass, jnp.full_like(tie_mass, 2)]) / (tie_mass + 2)
-        return cumulant(t, SymmetricMeasure.from_magnitudes(magnitude, weight))
+        return log_tied_cosh(t, self.tie_mass.astype(t.dtype))
 
     def atoms(self) -> tuple[Array, Array]:
         """−1, 0, 1 with masses 1, ν, 1."""
         one = jnp.ones_like(self.tie_mass)
-        masses = jnp.stack([one, self.tie_mass, one]) / (self.tie_mass + 2)
+        masses = jnp.stack([one, self.tie_mass, one], axis=-1) / (self.tie_mass[..., None] + 2)
         return jnp.asarray(_grid(3), masses.dtype), jnp.log(masses)
 
     def sample(
@@ -244,8 +251,8 @@ class Finite(AbstractFiniteLaw):
     Probabilities are positive and are divided by their sum.
     """
 
-    values: Array
-    probabilities: Array
+    values: Array = table()
+    probabilities: Array = table()
 
     def __init__(self, values: ArrayLike, probabilities: ArrayLike):
         values, probabilities = floating(values), floating(probabilities)
@@ -280,11 +287,6 @@ class Finite(AbstractFiniteLaw):
     ) -> Float[Array, "..."]:
         """A draw from the listed values."""
         return _draw_atom(self.atoms(), floating(t), key, shape)
-
-
-def _require_scalar(name: str, value: Array) -> None:
-    if value.ndim != 0:
-        raise ValueError(f"{name} must be a single number, not an array of shape {value.shape}")
 
 
 def _check_finite(values: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
@@ -347,4 +349,13 @@ def _draw_atom(
 ) -> Array:
     values, log_masses = (x.astype(t.dtype) for x in atoms)
     logits = log_masses + t[..., None] * values
-    return values[jax.random.categorical(key, logits, shape=(*shape, *t.shape))]
+    return values[jax.random.categorical(key, logits, shape=(*shape, *logits.shape[:-1]))]
+
+
+def _entries(rows: Array, index: Array) -> Array:
+    """rows[index], or of each row along the last axis its own entry."""
+    if rows.ndim == 1:
+        return rows[index]
+    index = jnp.broadcast_to(index, jnp.broadcast_shapes(index.shape, rows.shape[:-1]))
+    rows = jnp.broadcast_to(rows, (*index.shape, rows.shape[-1]))
+    return jnp.take_along_axis(rows, index[..., None], axis=-1)[..., 0]

@@ -19,7 +19,10 @@ from ._base import AbstractRootLaw
 
 @final
 class Gaussian(AbstractRootLaw):
-    """Differences with standard deviation σ₀ between equals: Φ(t) = σ₀² t²/2, E[r] = σ₀² t."""
+    """Differences with standard deviation σ₀ between equals: Φ(t) = σ₀² t²/2, E[r] = σ₀² t.
+
+    `std` is one number, or one per comparison: each instrument's own, say.
+    """
 
     std: Array
 
@@ -76,7 +79,10 @@ class _AbstractIntegerLaw(AbstractRootLaw):
 
 @final
 class Skellam(_AbstractIntegerLaw):
-    """Difference of two Poisson(λ/2) counts, goals say: Φ(t) = λ (cosh t − 1)."""
+    """Difference of two Poisson(λ/2) counts, goals say: Φ(t) = λ (cosh t − 1).
+
+    `rate` is one number, or one per comparison: more for longer matches, say.
+    """
 
     rate: Array
 
@@ -111,7 +117,10 @@ class Skellam(_AbstractIntegerLaw):
 
 @final
 class SymmetrizedPoisson(_AbstractIntegerLaw):
-    """A Poisson(λ) count with a random sign: Φ(t) = λ(cosh t − 1) + log cosh(λ sinh t)."""
+    """A Poisson(λ) count with a random sign: Φ(t) = λ(cosh t − 1) + log cosh(λ sinh t).
+
+    `rate` is one number, or one per comparison.
+    """
 
     rate: Array
 

@@ -181,6 +181,11 @@ def _named(law: AbstractRootLaw | Mapping[str, AbstractRootLaw]) -> dict[str, Ab
     for name, one in named.items():
         if not isinstance(one, AbstractRootLaw):
             raise TypeError(f"{name!r} is {one!r}, and no root law")
+        if one.num_rows is not None:
+            raise ValueError(
+                f"{type(one).__name__} has parameters for {one.num_rows} comparisons: draw the law "
+                "of one of them, law.at_rows(0)"
+            )
     return {str(name): one for name, one in named.items()}
 
 

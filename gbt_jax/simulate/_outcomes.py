@@ -50,6 +50,7 @@ def comparisons(
 
     Independent of each other given the scores; a positive value says that a is better. `pairs` are
     columns a and b, from a graph of this module or anywhere else. Values have the scores' dtype.
+    Parameters of the law are one number, or one per pair.
     """
     true = finite_scores(scores)
     a, b = pairs
@@ -85,11 +86,19 @@ def drawn_values(law: AbstractRootLaw, difference: np.ndarray, *, key: PRNGKeyAr
     """A draw of the law at each score difference."""
     if not isinstance(law, AbstractRootLaw):
         raise TypeError(f"law must be a root law of gbt_jax.laws, not {type(law).__name__}")
+    if law.num_rows not in (None, difference.size):
+        raise ValueError(
+            f"law has parameters for {law.num_rows} comparisons, and there are {difference.size}"
+        )
     size = min(max(2 ** (difference.size - 1).bit_length(), _SMALLEST_BLOCK), _LARGEST_BLOCK)
     num_blocks = -(-difference.size // size)
     padded = np.zeros((num_blocks, size), difference.dtype)
     padded.flat[: difference.size] = difference
-    blocks = [_block(law, t, key, number) for number, t in enumerate(padded)]
+    row = np.resize(np.arange(difference.size), padded.shape)  # padding has any row's parameters
+    blocks = [
+        _block(law.at_rows(own), t, key, number)
+        for number, (own, t) in enumerate(zip(row, padded, strict=True))
+    ]
     return np.concatenate([padded[:0].ravel(), *blocks])[: difference.size]
 
 

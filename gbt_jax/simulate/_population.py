@@ -65,6 +65,11 @@ def population(
     num_items = whole_number("num_items", num_items, at_least=2)
     agreement = between("agreement", agreement, 0, 1)
     model.check_prior(num_users, "user")
+    if model.law.num_rows is not None:
+        raise ValueError(
+            "how many comparisons a population makes is random: its law cannot have parameters "
+            "per comparison"
+        )
     mean, std = prior_of(model)
     host_key, value_key = jax.random.split(key)
     generator = generator_of(host_key)
