@@ -166,6 +166,8 @@ def _cross_derivatives(
     part: Any, model: Model, comparisons: Comparisons, scores: Array, *, wrt: str
 ) -> Any:
     """∂_p∇L, items × the shape of each parameter."""
+    if not jax.tree.leaves(part):
+        return part
     return jax.jacfwd(lambda p: gradient(_with_parameter(model, wrt, p), comparisons, scores))(part)
 
 
