@@ -24,7 +24,16 @@ LARGE_BLOCK = 4
 SHAPES = ((6, 24), (12, 64), (60, 512))
 LARGE_SHAPES = ((300, 4096), (300, 4096), (2000, 20000))
 GRAPHS = (
-    "hub star chain grid bipartite near-separable separable disconnected dense repeated".split()
+    "hub",
+    "star",
+    "chain",
+    "grid",
+    "bipartite",
+    "near-separable",
+    "separable",
+    "disconnected",
+    "dense",
+    "repeated",
 )
 ORDERS = ("shuffled", "sorted", "reversed", "first below second")
 FINITE_VALUES = (-2.0, -0.5, 0.0, 0.5, 2.0)
@@ -195,7 +204,9 @@ VARIETIES: dict[str, Callable[..., LawSpec]] = {
     "Finite": lambda block, own, rows, dtype: LawSpec("Finite", (dtype,)),
     "Beta": lambda block, own, rows, dtype: LawSpec("Beta", (_number(block, -1, 1, dtype),)),
     "Density": lambda block, own, rows, dtype: LawSpec("Density", (dtype,)),
-    "Gaussian": lambda block, own, rows, dtype: LawSpec("Gaussian", (_number(block, -2, 2, dtype),)),
+    "Gaussian": lambda block, own, rows, dtype: LawSpec(
+        "Gaussian", (_number(block, -2, 2, dtype),)
+    ),
     "SymmetrizedPoisson": lambda block, own, rows, dtype: LawSpec(
         "SymmetrizedPoisson", (_number(block, -1, 1, dtype),)
     ),
@@ -226,8 +237,11 @@ def setting_of(seed: int) -> Setting:
     rng = np.random.default_rng([block, int(is_large), 7])
     names = [name for name in VARIETIES if not (is_large and name in ("Density", "KNary"))]
     shape = LARGE_SHAPES[block % 3] if is_large else SHAPES[rng.choice(3, p=[0.45, 0.35, 0.2])]
+    law = names[block % len(names)]
+    if law == "Density" and shape == SHAPES[-1]:
+        shape = SHAPES[1]  # 720 points a row take the reference too long
     dtype = "float64" if rng.random() < 0.6 else "float32"
-    return Setting(names[block % len(names)], shape, dtype, bool(rng.random() < 0.3), block)
+    return Setting(law, shape, dtype, bool(rng.random() < 0.3), block)
 
 
 def problem(seed: int) -> Problem:

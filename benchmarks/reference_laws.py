@@ -61,7 +61,9 @@ def points(law: LawSpec, dtype) -> tuple[Array, Array]:
         return np.array([-law.top, law.top], dtype), np.ones(2, dtype)
     if law.name == "Davidson":
         tie = np.asarray(law.parameters[0], dtype)
-        return np.array([-1, 0, 1], dtype), np.stack([np.ones_like(tie), tie, np.ones_like(tie)], -1)
+        return np.array([-1, 0, 1], dtype), np.stack(
+            [np.ones_like(tie), tie, np.ones_like(tie)], -1
+        )
     if law.name == "KNary":
         count = law.parameters[0]
         return np.arange(1 - count, count, 2).astype(dtype) / dtype.type(count - 1), np.ones(
@@ -232,7 +234,10 @@ def _mp_law(law: LawSpec, row: int) -> tuple[str, tuple]:
     """The law of one row as `mp_reference` names it."""
     if law.name == "Scaled":
         scale = np.asarray(law.parameters[1])
-        return "Scaled", (*_mp_law(law.parameters[0], row), float(scale if scale.ndim == 0 else scale[row]))
+        return "Scaled", (
+            *_mp_law(law.parameters[0], row),
+            float(scale if scale.ndim == 0 else scale[row]),
+        )
     if law.name == "Sum":
         return "Sum", (*_mp_law(law.parameters[0], row), *_mp_law(law.parameters[1], row))
     if law.name == "Finite":

@@ -1,0 +1,327 @@
+"""Does `successful` mean success, and does `error_bound` hold, on problems made to break them?
+
+    python benchmarks/torture.py                            # 2,000 problems
+    python benchmarks/torture.py --problems 20000 --markdown
+    python benchmarks/torture.py --replay 1234              # one problem, every number
+
+Problems come from `adversarial.py`, optima from `reference_optimum.py`, and `verdicts.py` defines
+what is right and what is not. Every problem is solved by `fit` with the default solver and with the
+other Newton solver (a few with L-BFGS too), from four warm starts, by `map_scores` under jit and
+under vmap, and as one of many users. The exit code is 1 if an answer was wrong: a false success, a
+bound below the true distance, a wrong claim that no finite optimum exists, or an exception.
+"""
+
+import argparse
+import collections
+import csv
+import dataclasses
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+if __name__ == "__main__" or multiprocessing.parent_process() is not None:
+    # One thread per worker: workers share the cores.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+
+import adversarial
+import jax
+import numpy as np
+from adversarial import Problem, Setting
+from verdicts import SUCCESS, Answer, Judge, Kind, Verdict
+
+import gbt_jax as gbt
+
+_CONFIRMATIONS = 10  # with 50 digits, per block
+_LBFGS_BLOCKS, _LBFGS_PROBLEMS = 5, 5  # one block in five, five problems of it
+_SHOWN = 25
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One problem, solved in one way."""
+
+    seed: int
+    mode: str
+    result: str
+    kind: Kind
+    reason: str
+    excess: float
+    graph: str
+    law: str
+    sigma: str
+    dtype: str
+    items: int
+    problem: str
+    answer: str = ""
+
+
+def fit_answer(problem: Problem, **options) -> Answer:
+    """What `fit` says."""
+    blank = np.full(problem.num_items, np.nan)
+    try:
+        fit = gbt.fit(problem.model(), problem.comparisons(), throw=False, **options)
+        return Answer(fit.result.name, np.asarray(fit.scores), float(fit.error_bound))
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Answer("exception", blank, detail=message[:150])
+
+
+_traced_scores = jax.jit(gbt.map_scores)
+_stacked_scores = jax.jit(jax.vmap(gbt.map_scores))
+
+
+def traced_answer(problem: Problem) -> Answer:
+    """What `map_scores` says under jit."""
+    blank = np.full(problem.num_items, np.nan)
+    try:
+        return _scores_answer(_traced_scores(problem.model(), problem.comparisons()))
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Answer("exception", blank, detail=message[:150])
+
+
+def stacked_answers(problems: list[Problem]) -> list[Answer]:
+    """What `map_scores` says under vmap over all problems."""
+    pairs = [(problem.model(), problem.comparisons()) for problem in problems]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *pairs)
+    return [_scores_answer(scores) for scores in np.asarray(_stacked_scores(*stacked))]
+
+
+def _scores_answer(scores) -> Answer:
+    scores = np.asarray(scores)
+    return Answer("NaN" if np.isnan(scores).any() else SUCCESS, scores)
+
+
+def user_answers(judge: Judge) -> list[Answer | None]:
+    """What `fit_users` says of problems that are users of one call."""
+    problems = judge.problems
+    a, b = (np.concatenate([getattr(p, name) for p in problems]) for name in ("a", "b"))
+    user = np.repeat(np.arange(len(problems)), [p.a.size for p in problems])
+    value = np.concatenate([p.value for p in problems])
+    weight = np.concatenate([p.weight for p in problems])
+    rows = gbt.UserComparisons.from_arrays(user, a, b, value, weight)
+    std, mean = (np.stack([getattr(p, x) for p in problems]) for x in ("prior_std", "prior_mean"))
+    fits = gbt.fit_users(gbt.Model(problems[0].law.build(), std, mean), rows)
+    answers: list[Answer | None] = []
+    for i, problem in enumerate(problems):
+        name = gbt.RESULTS(int(fits.result_codes[i])).name
+        slots = slice(*fits.comparisons.item_offsets[i : i + 2])
+        # Items without rows are no items of this user: they stay at the prior mean.
+        at_rest = 0 if np.isinf(problem.prior_std) else problem.prior_mean
+        scores = np.full(problem.num_items, at_rest, value.dtype)
+        scores[fits.item[slots]] = fits.scores[slots]
+        answers.append(Answer(name, scores, float(fits.error_bounds[i])))
+    return answers
+
+
+def warm_starts(judge: Judge) -> Iterator[tuple[str, list]]:
+    """Names of warm starts, and the scores to start from, None where there is no optimum."""
+    rng = np.random.default_rng(judge.problems[0].seed)
+    n, dtype = judge.problems[0].num_items, judge.problems[0].setting.dtype
+    best = [None if x.scores is None else x.scores.astype(dtype) for x in judge.optima]
+    noise = rng.normal(size=n).astype(dtype)
+    shift = np.asarray(1e8 if dtype == "float64" else 1e4, dtype)
+    yield "optimum", best
+    yield "optimum + noise", [None if x is None else x + noise for x in best]
+    yield "optimum + constant", [None if x is None else x + shift for x in best]
+    yield "wild", [(1000 * noise).astype(dtype) for _ in best]
+
+
+def runs(judge: Judge) -> Iterator[tuple[str, list[Answer | None]]]:
+    """Every way to solve the judge's problems, with the answers."""
+    problems, setting = judge.problems, judge.problems[0].setting
+    items = setting.shape[0]
+    yield "default solver", [fit_answer(p) for p in problems]
+    if items <= 48:
+        yield "NewtonCG", [fit_answer(p, solver=gbt.NewtonCG()) for p in problems]
+    elif items <= 300:
+        yield "NewtonCholesky", [fit_answer(p, solver=gbt.NewtonCholesky()) for p in problems]
+    for name, starts in warm_starts(judge):
+        pairs = zip(problems, starts, strict=True)
+        yield f"from {name}", [None if x is None else fit_answer(p, initial=x) for p, x in pairs]
+    if setting.block % _LBFGS_BLOCKS == 0 and items <= 60:
+        few = problems[:_LBFGS_PROBLEMS]
+        answers = [fit_answer(p, solver=gbt.LBFGS()) for p in few]
+        yield "LBFGS", [*answers, *[None] * (len(problems) - len(few))]
+    yield "map_scores, jit", [traced_answer(p) for p in problems]
+    if items <= 300:
+        yield "map_scores, vmap", _guarded(lambda: stacked_answers(problems), problems)
+    if not setting.has_item_prior and "per row" not in setting.law:
+        yield "fit_users", _guarded(lambda: user_answers(judge), problems)
+
+
+def _guarded(call: Callable[[], list], problems: list[Problem]) -> list[Answer | None]:
+    """The answers of one call for all problems, or its exception for each."""
+    try:
+        return call()
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}".splitlines()[0][:150]
+        return [Answer("exception", np.full(p.num_items, np.nan), detail=message) for p in problems]
+
+
+def judged_rows(problems: list[Problem]) -> list[Row]:
+    """All verdicts about problems of one setting."""
+    judge, rows, confirmed = Judge(problems), [], 0
+    for mode, answers in runs(judge):
+        verdicts = judge.verdicts(answers, first_order=mode == "LBFGS")
+        for i, (answer, verdict) in enumerate(zip(answers, verdicts, strict=True)):
+            if answer is None:
+                continue
+            if verdict.kind is Kind.BOUND_BELOW and confirmed < _CONFIRMATIONS:
+                verdict, confirmed = judge.confirm(i, answer, verdict), confirmed + 1
+            rows.append(_row(problems[i], mode, answer, verdict))
+    return rows
+
+
+def _row(problem: Problem, mode: str, answer: Answer, verdict: Verdict) -> Row:
+    bound = "" if answer.error_bound is None else f", error_bound {answer.error_bound:.3e}"
+    return Row(
+        problem.seed,
+        mode,
+        answer.result,
+        verdict.kind,
+        verdict.reason,
+        verdict.excess,
+        problem.graph,
+        problem.setting.law,
+        problem.prior_kind,
+        problem.setting.dtype,
+        problem.num_items,
+        str(problem),
+        f"scores {np.array2string(answer.scores[:8], precision=6)}{bound}",
+    )
+
+
+def run_group(blocks: list[list[int]]) -> list[Row]:
+    """Rows of blocks of seeds that share their programs."""
+    jax.config.update("jax_enable_x64", True)
+    rows = []
+    for seeds in blocks:
+        rows += judged_rows([adversarial.problem(seed) for seed in seeds])
+    jax.clear_caches()
+    return rows
+
+
+def groups(seeds: Iterable[int]) -> list[list[list[int]]]:
+    """Blocks of seeds, those with one setting (but for its block) together, most work first."""
+    blocks: dict[Setting, list[int]] = {}
+    for seed in seeds:
+        blocks.setdefault(adversarial.setting_of(seed), []).append(seed)
+    together: dict[Setting, list[list[int]]] = {}
+    for setting, block in blocks.items():
+        together.setdefault(dataclasses.replace(setting, block=0), []).append(block)
+    return sorted(together.values(), key=lambda group: -sum(map(len, group)))
+
+
+def table(rows: list[Row], field: str, *, markdown: bool) -> str:
+    """Counts of kinds by a field of rows."""
+    counts: dict = collections.defaultdict(collections.Counter)
+    for row in rows:
+        counts[getattr(row, field)][row.kind] += 1
+    head = [field, *(kind.value for kind in Kind)]
+    lines = [[str(name), *(f"{count[kind]:,}" for kind in Kind)] for name, count in counts.items()]
+    lines = [head, *sorted(lines)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    edge = "| " if markdown else ""
+    gap = " | " if markdown else "  "
+    cells = [[x.ljust(w) for x, w in zip(line, widths, strict=True)] for line in lines]
+    texts = [edge + gap.join(line) + edge[::-1] for line in cells]
+    if markdown:
+        texts.insert(1, "|" + " --- |" * len(head))
+    return "\n".join(texts)
+
+
+def report(rows: list[Row], *, markdown: bool) -> None:
+    """Print tables, reasons of failures and the worst answers."""
+    for field in ("mode", "graph", "law", "sigma", "dtype", "items", "result"):
+        print(table(rows, field, markdown=markdown), end="\n\n")
+    failures = collections.Counter(
+        (row.kind.value, row.result, row.reason)
+        for row in rows
+        if row.kind in (Kind.EXPLAINED, Kind.UNEXPLAINED)
+    )
+    for (kind, result, reason), count in failures.most_common():
+        print(f"{count:7,}  {kind}, {result}: {reason}")
+    for kind in Kind:
+        if kind.is_bad or kind is Kind.UNEXPLAINED:
+            _print_worst(kind, [row for row in rows if row.kind is kind])
+
+
+def _print_worst(kind: Kind, rows: list[Row]) -> None:
+    if not rows:
+        return
+    seeds = len({row.seed for row in rows})
+    print(f"\n{kind.value}: {len(rows):,} answers to {seeds:,} problems, the worst of them")
+    by_seed: dict[int, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: -row.excess):
+        by_seed.setdefault(row.seed, []).append(row)
+    for worst, *others in list(by_seed.values())[:_SHOWN]:
+        more = f" (and {len(others)} more modes)" if others else ""
+        print(f"  {worst.mode}{more}: {worst.reason}\n      {worst.problem}")
+
+
+def replay(seed: int) -> list[Row]:
+    """The rows of one problem, from a run of its block, each printed with its answer."""
+    size = adversarial.LARGE_BLOCK if seed >= adversarial.LARGE else adversarial.BLOCK
+    start = seed // size * size
+    rows = [row for row in run_group([list(range(start, start + size))]) if row.seed == seed]
+    print(rows[0].problem)
+    for row in rows:
+        print(f"{row.mode}: {row.result}: {row.kind.value} {row.reason} (excess {row.excess:.3g})")
+        print(f"    {row.answer}")
+    return rows
+
+
+def save(rows: list[Row], path: str) -> None:
+    """Write the rows as CSV."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        names = [field.name for field in dataclasses.fields(Row)][:-1]
+        writer.writerow(names)
+        for row in rows:
+            values = (getattr(row, name) for name in names)
+            writer.writerow([x.value if isinstance(x, Kind) else x for x in values])
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--problems", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--large", type=int, help="number of large problems (default: 0.2%%)")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--csv", help="write one row for each answer")
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--replay", type=int, metavar="SEED")
+    options = parser.parse_args()
+    if options.replay is not None:
+        return int(any(row.kind.is_bad for row in replay(options.replay)))
+    started = time.perf_counter()
+    seeds = list(range(options.seed, options.seed + options.problems))
+    large = options.problems // 500 if options.large is None else options.large
+    seeds += range(adversarial.LARGE + options.seed, adversarial.LARGE + options.seed + large)
+    rows: list[Row] = []
+    work = groups(seeds)
+    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
+        for done, part in enumerate(pool.imap_unordered(run_group, work), 1):
+            rows += part
+            bad = sum(row.kind.is_bad for row in rows)
+            elapsed = time.perf_counter() - started
+            line = f"\r{done}/{len(work)} groups, {bad:,} bad, {elapsed:.0f} s"
+            print(line, end="", file=sys.stderr)
+    print(file=sys.stderr)
+    rows.sort(key=lambda row: (row.seed, row.mode))
+    report(rows, markdown=options.markdown)
+    if options.csv:
+        save(rows, options.csv)
+    elapsed = time.perf_counter() - started
+    print(f"\n{len(seeds):,} problems, {len(rows):,} answers, {elapsed:.0f} s")
+    return int(any(row.kind.is_bad for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

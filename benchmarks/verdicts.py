@@ -1,0 +1,191 @@
+"""Judge the answers of `gbt_jax` against the reference: what a certificate must not get wrong.
+
+The kinds of a verdict, for one problem and one way to solve it:
+
+- **right**: successful, and none of the following.
+- **FALSE SUCCESS**: successful, and no finite optimum exists, or the scores are not finite, or the
+  gradient at the scores, in long double, exceeds `FACTOR` times its rounding in the dtype,
+  ‖∇L‖ > FACTOR ε ‖Σ |terms|‖. Where an item lacks a prior, also if a score is further from the
+  optimum than FACTOR |M⁻¹| ε Σ |terms| + 8 ε max |θ|, or, in any case, than 1e-2 (1 + max |θ*|).
+- **BOUND BELOW TRUE DISTANCE**: successful with a prior, and ‖scores − θ*‖₂ > `error_bound`.
+- **WRONG CLAIM**: `no_finite_optimum`, and one exists; values within 64 ulp of the edge excepted.
+- **CRASH**: an exception.
+- **explained failure**: a failure with its reason, one of `explanation`.
+- **UNEXPLAINED failure**: any other failure.
+- **not judged**: successful with a small gradient, but the reference is not sure of the optimum.
+
+The terms of an entry of the gradient are w(|Φ'| + |r|) + w Φ'' (|θ_a| + |θ_b|) of its rows and
+(|θ| + |μ|)/σ² of its prior. The errors of the reference itself are in favour of the accused, and
+the first bad verdicts are confirmed with 50 digits.
+"""
+
+import dataclasses
+import enum
+
+import numpy as np
+import reference_optimum
+from adversarial import Problem
+from reference_laws import Array
+from reference_optimum import Optimum
+
+FACTOR = 64.0
+SUCCESS = "successful"
+
+
+class Kind(enum.Enum):
+    """See the module."""
+
+    RIGHT = "right"
+    FALSE_SUCCESS = "FALSE SUCCESS"
+    BOUND_BELOW = "BOUND BELOW TRUE DISTANCE"
+    WRONG_CLAIM = "WRONG CLAIM"
+    CRASH = "CRASH"
+    EXPLAINED = "explained failure"
+    UNEXPLAINED = "UNEXPLAINED failure"
+    NOT_JUDGED = "not judged"
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether the software said something wrong."""
+        return self in (Kind.FALSE_SUCCESS, Kind.BOUND_BELOW, Kind.WRONG_CLAIM, Kind.CRASH)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a run said: the name of its result, scores, and the bound where there is one."""
+
+    result: str
+    scores: Array
+    error_bound: float | None = None
+    detail: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """A kind, the reason, and how many times a limit was exceeded (for the worst first)."""
+
+    kind: Kind
+    reason: str = ""
+    excess: float = 0.0
+
+
+class Judge:
+    """The references of problems of one setting, made once for all runs."""
+
+    def __init__(self, problems: list[Problem]):
+        self.problems = problems
+        self.optima = reference_optimum.optima(problems)
+
+    def verdicts(self, answers: list[Answer | None], *, first_order: bool = False) -> list:
+        """A verdict for each problem; None where there is no answer."""
+        blank = np.zeros(self.problems[0].num_items)
+        scores = np.stack([blank if x is None else np.asarray(x.scores, float) for x in answers])
+        # Gradients at scores that are not finite are not looked at.
+        scores = np.where(np.isfinite(scores).all(axis=1, keepdims=True), scores, 0)
+        slope, unit = reference_optimum.gradients(self.problems, scores)
+        found = []
+        for i, answer in enumerate(answers):
+            if answer is None:
+                found.append(None)
+            elif answer.result == "exception":
+                found.append(Verdict(Kind.CRASH, answer.detail, np.inf))
+            elif answer.result == SUCCESS:
+                sizes = _norm(slope[i]), _norm(unit[i])
+                found.append(_judge_success(self.problems[i], self.optima[i], answer, *sizes))
+            else:
+                found.append(
+                    _judge_failure(self.problems[i], self.optima[i], answer.result, first_order)
+                )
+        return found
+
+    def confirm(self, number: int, answer: Answer, verdict: Verdict) -> Verdict:
+        """The verdict again, with the optimum to 50 digits."""
+        problem, optimum = self.problems[number], self.optima[number]
+        if verdict.kind is not Kind.BOUND_BELOW or not reference_optimum.is_quick(problem):
+            return verdict
+        exact, _ = reference_optimum.exact_optimum(problem, optimum)
+        distance = reference_optimum.exact_distance(answer.scores, exact)
+        assert answer.error_bound is not None
+        if distance > answer.error_bound:
+            return verdict
+        return Verdict(Kind.NOT_JUDGED, f"not confirmed: distance {distance:.3e} in 50 digits")
+
+
+def _norm(x: Array) -> float:
+    return float(np.sqrt((x * x).sum()))
+
+
+def _judge_success(
+    problem: Problem, optimum: Optimum, answer: Answer, slope: float, unit: float
+) -> Verdict:
+    scores, eps = np.asarray(answer.scores), float(np.finfo(problem.setting.dtype).eps)
+    if not np.isfinite(scores).all():
+        return Verdict(Kind.FALSE_SUCCESS, "scores are not finite", np.inf)
+    if not optimum.exists:
+        return Verdict(Kind.FALSE_SUCCESS, "no finite optimum exists", np.inf)
+    limit = FACTOR * eps * unit
+    if not slope <= limit:
+        reason = f"gradient {slope:.2e}, rounding {eps * unit:.2e}"
+        return Verdict(Kind.FALSE_SUCCESS, reason, slope / max(eps * unit, 1e-300))
+    if not optimum.is_sure:
+        return Verdict(Kind.NOT_JUDGED, "the reference is not sure")
+    assert optimum.scores is not None
+    assert optimum.error is not None
+    gap = np.abs(scores.astype(np.longdouble) - optimum.scores).astype(float)
+    if problem.has_prior:
+        distance, bound = _norm(gap), answer.error_bound
+        if bound is not None and not distance - _norm(optimum.error) <= bound:
+            reason = f"distance {distance:.3e}, error_bound {bound:.3e}"
+            return Verdict(Kind.BOUND_BELOW, reason, distance / max(bound, 1e-300))
+        return Verdict(Kind.RIGHT, excess=slope / max(limit, 1e-300))
+    largest = float(np.abs(optimum.scores).max())
+    allowed = FACTOR * optimum.allowed(problem.setting.dtype) + 8 * eps * largest
+    coarse = 1e-2 * (1 + largest)
+    excess = float(np.max((gap - optimum.error) / np.minimum(allowed, coarse)))
+    if excess > 1:
+        reason = f"scores off by {gap.max():.2e}, rounding allows {allowed.max():.2e}"
+        return Verdict(Kind.FALSE_SUCCESS, reason, excess)
+    return Verdict(Kind.RIGHT, excess=excess)
+
+
+def _judge_failure(problem: Problem, optimum: Optimum, name: str, first_order: bool) -> Verdict:
+    if name == "no_finite_optimum" and optimum.exists_clearly:
+        return Verdict(Kind.WRONG_CLAIM, "a finite optimum exists", 1.0)
+    reason = explanation(problem, optimum, first_order)
+    return Verdict(Kind.EXPLAINED if reason else Kind.UNEXPLAINED, reason or name)
+
+
+def explanation(problem: Problem, optimum: Optimum, first_order: bool = False) -> str | None:
+    """Why a fit of this problem may fail, or None."""
+    dtype = problem.setting.dtype
+    eps = float(np.finfo(dtype).eps)
+    if not optimum.exists:
+        return "no finite optimum exists"
+    if not optimum.exists_clearly:
+        return "values within rounding of the edge"
+    if not optimum.is_sure:
+        return "beyond the reference"
+    assert optimum.scores is not None
+    largest = float(np.abs(optimum.scores).max())
+    if optimum.condition * eps >= 1e-2:
+        return "condition number times ε above 1e-2"
+    if optimum.allowed(dtype).max() >= 1e-3 * (1 + largest):
+        return "rounding moves scores by 0.1% or more"
+    weight = problem.weight[problem.weight > 0].astype(float)
+    if weight.size and weight.max() * eps >= 0.1 * weight.min():
+        return "weights span more than the dtype"
+    if _overflows(problem):
+        return "the loss overflows at the prior mean"
+    if first_order and optimum.condition >= 1e6:
+        return "ill-conditioned for a first-order method"
+    return None
+
+
+def _overflows(problem: Problem) -> bool:
+    """Whether cosh of a difference of prior means, 0 without a prior, overflows."""
+    if problem.law.name not in ("Skellam", "SymmetrizedPoisson"):
+        return False
+    n = problem.num_items
+    start = np.where(np.isinf(problem.prior_std), 0, problem.prior_mean) + np.zeros(n)
+    farthest = np.abs(start[problem.a] - start[problem.b])[problem.weight > 0].max(initial=0)
+    return bool(farthest > (700 if problem.setting.dtype == "float64" else 80))
