@@ -166,7 +166,7 @@ class Factorisation:
                     matrix[np.ix_(member, member)] += unit / member.sum()
             scale = 1 / np.sqrt(np.diag(matrix))
             self.scale.append(scale)
-            self.factor.append(scipy.linalg.cho_factor(scale[:, None] * matrix * scale))
+            self.factor.append(_cholesky(scale[:, None] * matrix * scale))
 
     def solve(self, rhs: Array) -> Array:
         """x with M x = rhs."""
@@ -176,6 +176,19 @@ class Factorisation:
             for scale, factor, one in columns
         ]
         return np.stack(found).astype(rhs.dtype)
+
+
+def _cholesky(matrix: Array) -> tuple[Array, bool]:
+    """Cholesky factors, with more on the diagonal where rounding leaves it no choice.
+
+    Steps are then shorter. Where they do not end at rounding level the reference is not sure.
+    """
+    for more in (0, 1e-13, 1e-9, 1e-5):
+        try:
+            return scipy.linalg.cho_factor(matrix + more * np.eye(len(matrix)))
+        except (np.linalg.LinAlgError, ValueError):
+            continue
+    return scipy.linalg.cho_factor(np.eye(len(matrix)))
 
 
 def factorise(batch: Batch, curvature: Array) -> Elimination | Factorisation:
