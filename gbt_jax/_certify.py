@@ -13,8 +13,9 @@ s_i = h_i + l_i, h_i a multiple of ε A with A above every item's Σ|s|: sums of
 order, and those of l are smaller by ε. So the gradient is known up to ρ = Σ e_i and little more.
 
 - `error_bound`: L is 1/σ²-strongly convex, so ‖θ − θ*‖₂ ≤ σ² (‖g‖ + ‖ρ‖), for the largest σ.
-- `is_certified`: g is zero as far as arithmetic can tell, and where no prior determines the scores
-  (`_gauge`), rounding leaves no part of the graph undetermined against the rest.
+- `is_certified`: g is zero as far as arithmetic can tell, or the error bound is far below the
+  scores; and where no prior determines the scores (`_gauge`), rounding leaves no part of the graph
+  undetermined against the rest.
 """
 
 from typing import NamedTuple
@@ -36,12 +37,14 @@ _LAW_ERROR = 6.0
 # The root mean square of g/ρ that counts as zero, for items with one row. A solver that adds up n
 # terms of one sign one by one is off by √n times the rounding of one.
 _ZERO = 2.0
-# Of ε: a certified distance, relative to the scores, that is success as well. Where items have
-# weights of very different sizes it is the one that matters.
+# A certified distance below this power of ε, relative to ‖θ − μ‖, is success as well. It decides
+# where items have weights of very different sizes.
 _DISTANCE = 0.4
 # How far a score difference may be off, relative to its size and the law's own scale, where nothing
 # but rounding determines it; and how many standard deviations of rounding that must exceed.
 _RESOLUTION, _DEVIATIONS = 0.01, 4.0
+# What is left of a gradient must be smaller than that by this power of ε.
+_LEFT = 0.25
 
 
 class Certificate(NamedTuple):
@@ -83,9 +86,10 @@ def certify(
     bound = jnp.where(jnp.isinf(variance), jnp.inf, bound)
     is_certified = _is_zero(comparisons, gradient, errors, partition)
     if isinstance(gauge, ComponentGauge):
-        lost = _has_undetermined_parts(model, comparisons, gauge, rows, gradient, partition)
-        is_certified &= ~lost
-    is_certified |= bound <= eps**_DISTANCE * jnp.sqrt(partition.inner(scores, scores))
+        weak = gauge.is_weak, partition
+        is_certified = _judge_weak(model, comparisons, rows, gradient, errors, is_certified, *weak)
+    moved = jnp.sqrt(partition.inner(scores - mean, scores - mean))
+    is_certified |= (bound <= eps**_DISTANCE * moved) & jnp.isfinite(bound)
     return Certificate(norm, bound, is_certified & jnp.isfinite(norm) & jnp.isfinite(error_norm))
 
 
@@ -158,45 +162,53 @@ def _exact_sums(
     return differences(high), differences(low), low_error
 
 
-def _has_undetermined_parts(
+def _judge_weak(
     model: Model,
     comparisons: Comparisons,
-    gauge: ComponentGauge,
     rows: _Rows,
     gradient: Array,
+    errors: Array,
+    is_zero: Array,
+    is_weak: Array,
     partition: AbstractPartition,
 ) -> Array:
-    """Whether rounding hides how a part of a weakly regularised graph lies against the rest.
+    """The verdict where no prior, or a weak one, determines how parts of the graph lie.
 
     A row determines the difference of its ends if moving it by `_RESOLUTION` changes the gradient
-    of one of them by more than is left there and than rounding errors make of it, and a prior
-    determines a score likewise. What such rows connect is determined; a row between two parts that
-    they do not connect is not. Without a finite optimum the rows between such parts have lost their
-    curvature, so that they are seen here as well.
+    of one of them by far more than what is left there, and by more than rounding makes of it; a
+    prior determines a score likewise. What such rows connect is determined, and a row between two
+    parts that they do not connect is not. Without a finite optimum the rows between such parts have
+    lost their curvature, so that they are seen here as well.
+
+    Where all is determined the gradient may be zero in the metric of the Hessian's diagonal only:
+    an item of little weight is then known to fewer digits than its own rows would allow.
     """
+    dtype = rows.t.dtype
+    eps, counts = float(jnp.finfo(dtype).eps), comparisons.weight > 0
+    first, second = comparisons.a, comparisons.b
 
     def look() -> Array:
-        dtype = rows.t.dtype
-        # Rounding errors of rows are independent of each other.
-        squares = _item_sums(comparisons, jnp.square(rows.error))
-        noise = _DEVIATIONS * jnp.sqrt(squares) + jnp.abs(gradient)
         _, precision = model.prior(comparisons.num_items, dtype)
+        # Rounding errors of rows are independent of each other.
+        noise = _DEVIATIONS * jnp.sqrt(_item_sums(comparisons, jnp.square(rows.error)))
+        noise += jnp.abs(gradient) / eps**_LEFT
         unit = lax.rsqrt(model.law.variance(jnp.zeros_like(rows.t)))
         step = _RESOLUTION * (unit + jnp.abs(rows.t))
-        quieter = jnp.minimum(gather(noise, comparisons.a), gather(noise, comparisons.b))
-        counts = comparisons.weight > 0
-        is_seen = counts & (rows.curvature * step > quieter)
-        label = connected_labels(comparisons, is_seen)
+        quieter = jnp.minimum(gather(noise, first), gather(noise, second))
+        label = connected_labels(comparisons, counts & (rows.curvature * step > quieter))
         longest = _item_maxima(comparisons, jnp.where(counts, step, 0))
         is_pinned = (precision * longest > noise).astype(jnp.int32)
         pinned = jax.ops.segment_max(is_pinned, label, comparisons.num_items)[label] > 0
-        first, second = (x for x in (comparisons.a, comparisons.b))
-        apart = (label[first] != label[second]) & ~(pinned[first] & pinned[second])
-        apart &= counts & gauge.is_weak[first]
-        return partition.at(comparisons.a).largest(apart.astype(jnp.int32)) > 0
+        is_apart = (label[first] != label[second]) & ~(pinned[first] & pinned[second]) & counts
+        is_lost = partition.at(first).largest(is_apart.astype(jnp.int32)) > 0
+        diagonal = precision + _item_sums(comparisons, rows.curvature)
+        weights = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
+        sizes = (partition.inner(x, x * weights) for x in (gradient, errors))
+        is_small = jnp.less_equal(*sizes)
+        weak = partition.largest(is_weak.astype(jnp.int32)) > 0
+        return jnp.where(weak, (is_zero | is_small) & ~is_lost, is_zero)
 
-    none = jnp.zeros(partition.shape, bool)
-    return lax.cond(jnp.any(gauge.is_weak), look, lambda: none)
+    return lax.cond(jnp.any(is_weak), look, lambda: is_zero)
 
 
 def _item_maxima(comparisons: Comparisons, rows: Array) -> Array:

@@ -6,7 +6,7 @@ over c. The level of c is decided by the prior alone: at the optimum Σ_c p (θ 
 or so small that the rounding errors of the data exceed it, neither a gradient nor a linear solve
 can find that level; they drift along 1_c instead. With the shares
 
-    q = p/Σ_c p,  or 1/|c| where the component has no prior,
+    q = p/Σ_c p,  or 1/|c| and μ = 0 where the component has no prior,
 
 the level is known exactly, and removed wherever it could enter:
 
@@ -42,8 +42,12 @@ class AbstractGauge(eqx.Module):
     """What fixes the common level of each connected component."""
 
     @abc.abstractmethod
-    def centre(self, scores: Array, prior_mean: Array) -> Array:
+    def centre(self, scores: Array) -> Array:
         """Scores at the level that the prior decides, or with mean zero where there is none."""
+
+    @abc.abstractmethod
+    def prior_level(self) -> Array:
+        """Of each component, the level of scores that have no prior of their own: qᵀμ."""
 
     @abc.abstractmethod
     def project_direction(self, x: Array) -> Array:
@@ -69,10 +73,13 @@ class AbstractGauge(eqx.Module):
 class Regularised(AbstractGauge):
     """The prior determines every level firmly: nothing is projected."""
 
-    def centre(self, scores: Array, prior_mean: Array) -> Array:
+    def centre(self, scores: Array) -> Array:
         """The scores."""
-        del prior_mean
         return scores
+
+    def prior_level(self) -> Array:
+        """0: every score has a prior."""
+        return jnp.zeros(())
 
     def project_direction(self, x: Array) -> Array:
         """x."""
@@ -97,11 +104,16 @@ class ComponentGauge(AbstractGauge):
 
     component: Array | None  # a label for each item; None where all items are connected
     share: Array  # q
+    mean: Array  # μ, or 0 where the component has no prior
     is_weak: Array  # whether the item's problem has a weak prior, or none
 
-    def centre(self, scores: Array, prior_mean: Array) -> Array:
+    def centre(self, scores: Array) -> Array:
         """θ − 1 qᵀ(θ − μ)."""
-        return scores - self._totals(self.share * (scores - prior_mean))
+        return scores - self._totals(self.share * (scores - self.mean))
+
+    def prior_level(self) -> Array:
+        """qᵀμ."""
+        return self._totals(self.share * self.mean)
 
     def project_direction(self, x: Array) -> Array:
         """x − 1 qᵀx."""
@@ -164,7 +176,7 @@ def find_gauge(
     if is_regularised:
         return Regularised()
     size, dtype = comparisons.num_items, comparisons.value.dtype
-    _, precision = model.prior(size, dtype)
+    mean, precision = model.prior(size, dtype)
     heaviest = partition.at(comparisons.a).largest(comparisons.weight)
     is_weak = partition.largest(1 / precision) >= 1 / _weak_precision(dtype, heaviest)
     weak_items = jnp.broadcast_to(partition.spread(is_weak), (size,))
@@ -180,4 +192,4 @@ def find_gauge(
         columns = jnp.stack([precision, jnp.ones_like(precision)], axis=-1)
         total, members = jax.ops.segment_sum(columns, component, size)[component].T
     share = jnp.where(total > 0, precision / jnp.where(total > 0, total, 1), 1 / members)
-    return ComponentGauge(component, share, weak_items)
+    return ComponentGauge(component, share, jnp.where(total > 0, mean, 0), weak_items)

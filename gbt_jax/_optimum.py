@@ -69,9 +69,9 @@ def find_optimum(
     comparisons = _without_rows(comparisons, is_bad, partition)
     gauge = find_gauge(model, comparisons, partition, **known._asdict())
     mean, precision = model.prior(comparisons.num_items, comparisons.value.dtype)
-    start = gauge.centre(jnp.where(precision > 0, mean, 0), mean)
+    start = gauge.centre(jnp.where(precision > 0, mean, gauge.prior_level().astype(mean.dtype)))
     if initial is not None:
-        warm = gauge.centre(initial, mean)
+        warm = gauge.centre(initial)
         losses = (negative_log_posterior(model, comparisons, x) for x in (warm, start))
         start = jnp.where(jnp.less(*losses), warm, start)
 
@@ -100,11 +100,13 @@ def find_optimum(
         is_close=is_close,
         max_steps=max_steps,
     )
-    scores = gauge.centre(outcome.x, mean)
+    scores = gauge.centre(outcome.x)
     verdict = certify(model, comparisons, scores, gauge, partition)
     is_right = verdict.is_certified
     if tolerances is not None:
-        is_right |= verdict.error_bound <= allowed_error(scores)
+        is_right |= (verdict.error_bound <= allowed_error(scores)) & jnp.isfinite(
+            verdict.error_bound
+        )
     code = _result_code(is_right, outcome.converged, verdict.gradient_norm, is_bad)
     return Optimum(
         scores=jnp.where(partition.spread(is_bad), jnp.nan, scores),
@@ -249,8 +251,7 @@ def differentiable_optimum(
     def centre(parameters, scores: Array) -> Array:
         model, comparisons, *_, partition = parameters
         gauge = find_gauge(model, comparisons, partition, **known._asdict())
-        mean, _ = model.prior(comparisons.num_items, scores.dtype)
-        return gauge.centre(scores, mean)
+        return gauge.centre(scores)
 
     parameters = (model, comparisons, initial, tolerances, partition)
     scores, found = implicit_minimiser(minimise, slope, solve, centre)(parameters)
