@@ -625,7 +625,7 @@ def test_tables_are_declared_and_never_guessed():
     scores = gbt.fit(gbt.Model(mixture), rows).scores
     slopes = np.asarray(mixture.mean(scores[rows.a] - scores[rows.b]) - rows.value)
     np.testing.assert_allclose(incidence(rows).T @ slopes, -scores, atol=1e-12)
-    with pytest.raises(ValueError, match=r"cgf of Undeclared fails.*gbt_jax\.laws\.table"):
+    with pytest.raises(ValueError, match=r"widths of Undeclared .* gbt_jax\.laws\.table"):
         gbt.Model(Undeclared(widths))
     fit = gbt.fit(gbt.Model(Wide(widths)), rows)
     same = gbt.fit(gbt.Model(laws.Gaussian(widths)), rows)

@@ -210,15 +210,25 @@ def check(law: AbstractRootLaw) -> None:
         _check_values(name, t, cgf, variance)
         return
     rows = _rows_to_check(law)
+    named = ", ".join(parameter.name for parameter in row_parameters(law))
+    advice = (
+        f"{named} of {name} has one number per comparison, and cgf does not take it so: write cgf "
+        "elementwise, or declare a field that holds a table with gbt_jax.laws.table()"
+    )
+
+    def of_some_rows() -> tuple[Array, Array, Array, Array]:
+        ones = jnp.ones(rows.size)
+        single = jax.vmap(lambda row: law.at_rows(row).cgf(jnp.ones(())))(rows)
+        of_rows = jax.vmap(lambda row: values(law.at_rows(row)))(rows)
+        return law.at_rows(rows).cgf(ones), single, *of_rows
+
     try:
         with jax.ensure_compile_time_eval():
-            of_rows = jax.jit(jax.vmap(lambda row: values(law.at_rows(row))))(rows)
+            together, single, *of_rows = jax.jit(of_some_rows)()
     except (TypeError, ValueError, IndexError) as error:
-        named = ", ".join(parameter.name for parameter in row_parameters(law))
-        raise ValueError(
-            f"cgf of {name} fails where {named}, one number per comparison, is that of one row: "
-            f"declare a field that holds a table with gbt_jax.laws.table() ({error})"
-        ) from error
+        raise ValueError(f"{advice} ({error})") from error
+    if together.shape != single.shape or not np.allclose(together, single, rtol=1e-4):
+        raise ValueError(advice)
     for row, *found in zip(rows, *(np.asarray(x, float) for x in of_rows), strict=True):
         _check_values(f"{name} of row {row}", t, *found)
 
