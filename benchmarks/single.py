@@ -85,7 +85,7 @@ def vjp(model: gbt.Model, comparisons: gbt.Comparisons, start, cotangent):
 @functools.partial(jax.jit, static_argnames=("passes", "products"))
 def steps(model: gbt.Model, comparisons: gbt.Comparisons, scores, *, passes: int, products: int):
     """As many passes and products as a fit makes, one after the other, and nothing else."""
-    rows = interleaved(comparisons)
+    model, rows = interleaved(model, comparisons)
 
     def one_pass(_, state):
         x, _ = state

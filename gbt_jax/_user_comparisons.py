@@ -32,12 +32,12 @@ class UserComparisons:
         value: np.ndarray,
         weight: np.ndarray,
         row: np.ndarray,
-        num_given: int,
+        num_given: int | None = None,
     ):
         self.users, self.items = users, items
         self.item_offsets, self.row_offsets = item_offsets, row_offsets
         self.a, self.b, self.value, self.weight, self.row = a, b, value, weight, row
-        self.num_given = num_given
+        self.num_given = row.size if num_given is None else num_given
 
     @classmethod
     def from_arrays(
