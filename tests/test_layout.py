@@ -191,7 +191,7 @@ def text_files() -> Iterator[Path]:
     names = {"build", "dist", "site", ".ipynb_checkpoints"}
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [f for f in folders if not skipped.match(f) and f not in names]
-        for path in (Path(folder, name) for name in files):
+        for path in (Path(folder, name) for name in files if name != ".git"):  # of a worktree
             if path.suffix not in {".png", ".parquet", ".gz", ".npz", ".pyc"}:
                 yield path
 

@@ -24,7 +24,8 @@ def test_values_and_weights(name):
     model = MODELS[name]
     fit = gbt.fit(model, ROWS)
     for wrt, change in (("value", ROWS.with_values), ("weight", ROWS.with_weights)):
-        expected = jax.jacrev(lambda x, c=change: gbt.map_scores(model, c(x)))(getattr(ROWS, wrt))
+        derivative = jax.jacrev(lambda x, c=change: gbt.map_scores(model, c(x)))
+        expected = jax.jit(derivative)(getattr(ROWS, wrt))
         for dense in (True, False):
             using = gbt.curvature(fit, dense=dense)
             found = gbt.sensitivity(fit, wrt=wrt, using=using)
@@ -52,9 +53,11 @@ def test_priors_and_laws():
         fit = gbt.fit(model, ROWS)
         for wrt in ("prior_mean", "prior_std"):
             others = {"prior_std": model.prior_std, "prior_mean": model.prior_mean}
-            expected = jax.jacrev(
-                lambda x, w=wrt, o=others, m=model: gbt.map_scores(
-                    gbt.Model(m.law, **{**o, w: x}), ROWS
+            expected = jax.jit(
+                jax.jacrev(
+                    lambda x, w=wrt, o=others, m=model: gbt.map_scores(
+                        gbt.Model(m.law, **{**o, w: x}), ROWS
+                    )
                 )
             )(getattr(model, wrt))
             found = gbt.sensitivity(fit, wrt=wrt)
