@@ -22,7 +22,7 @@ import numpy as np
 import peer_problems
 
 import gbt_jax as gbt
-from gbt_jax import _fit, laws
+from gbt_jax import laws
 from gbt_jax._objective import evaluate, hessian_product, interleaved
 
 
@@ -138,8 +138,8 @@ def compiled(comparisons: gbt.Comparisons, model: gbt.Model):
     """The compiled fit, and the seconds that tracing and compiling took."""
     start = time.perf_counter()
     solver = gbt.NewtonCG() if comparisons.num_items > 48 else gbt.NewtonCholesky()
-    run = _fit.program(model, comparisons)
-    program = run.lower(model, comparisons, None, None, solver=solver, max_steps=256).compile()
+    run = jax.jit(functools.partial(gbt.fit, solver=solver, throw=False))
+    program = run.lower(model, comparisons).compile()
     return program, time.perf_counter() - start
 
 

@@ -19,16 +19,20 @@ def as_array(value: ArrayLike, dtype: Any = None) -> Array:
     """`jnp.asarray`, which for arrays of NumPy would compile a program for each of their shapes.
 
     They are copied: whoever made them may change them later. JAX refuses masked ones, and so do we.
+    What is known now stays so inside of somebody's jit, where `jnp.asarray` would trace it.
     """
-    if type(value) is np.ndarray:
-        return jax.device_put(np.array(value, dtype))
-    return jnp.asarray(value, dtype)
+    if isinstance(value, Tracer):
+        return jnp.asarray(value, dtype)
+    with jax.ensure_compile_time_eval():
+        if type(value) is np.ndarray:
+            return jax.device_put(np.array(value, dtype))
+        return jnp.asarray(value, dtype)
 
 
 def floating(value: ArrayLike) -> Array:
     """`value` as an array of floats: a float32 or float64 array keeps its dtype."""
     array = as_array(value)
-    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else as_array(array, float)
 
 
 def gather(entries: Array, index: Array) -> Array:

@@ -47,8 +47,8 @@ class Comparisons(eqx.Module):
             weight = np.ones_like(value) if weight is None else _numbers("weight", weight)
             _check_rows(a, b, value, weight)
         self.value = floating(value)
-        self.weight = jnp.ones_like(self.value) if weight is None else floating(weight)
-        self.weight = self.weight.astype(self.value.dtype)
+        weights = jnp.ones_like(self.value) if weight is None else floating(weight)
+        self.weight = as_array(weights, self.value.dtype)
         self.a, self.b = as_array(a, np.int32), as_array(b, np.int32)
 
     def __len__(self) -> int:

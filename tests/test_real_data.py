@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.sparse.linalg
-from problems import DATA, tournesol_problems
+from problems import data_file, tournesol_problems
 from scipy.sparse.csgraph import connected_components
 
 import gbt_jax as gbt
@@ -39,7 +39,7 @@ def data(name: str) -> Data:
 
 
 def read(*path: str) -> list[dict]:
-    with open(DATA.joinpath(*path), encoding="utf-8") as file:
+    with open(data_file("/".join(path)), encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
