@@ -486,10 +486,18 @@ def test_users_are_single_fits(many):
 
 
 def test_users_on_several_devices(many):
-    fits = many[-1]
+    # As many users as two devices share, each device with a chunk and its rows' parameters.
+    (user, a, b), copies = many[0], 30
+    owner = np.concatenate([user + USERS * k for k in range(copies)])
+    rng = np.random.default_rng(3)
+    scale, sign = rng.uniform(0.5, 2, owner.size), rng.integers(-1, 2, owner.size)
+    ends = np.tile(a, copies), np.tile(b, copies)
+    data = gbt.UserComparisons.from_arrays(owner, *ends, scale * sign)
+    model = gbt.Model(laws.Scaled(laws.Davidson(0.8), scale), STD)
     mesh = jax.make_mesh((2,), ("users",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
-    sharded = gbt.fit_users(fits.model, many[4], sharding=mesh)
-    np.testing.assert_allclose(sharded.scores, fits.scores, rtol=1e-10, atol=1e-11)
+    sharded, plain = gbt.fit_users(model, data, sharding=mesh), gbt.fit_users(model, data)
+    assert not sharded.failures()
+    np.testing.assert_allclose(sharded.scores, plain.scores, rtol=1e-10, atol=1e-11)
 
 
 def test_derivatives_of_users_in_parameters_per_row(many):
@@ -509,7 +517,7 @@ def test_derivatives_of_users_in_parameters_per_row(many):
 def test_bad_rows_of_users_are_told_by_their_own_law(many):
     columns, _, _, value, _, fits = many
     wrong = value.copy()
-    row = int(np.flatnonzero((value != 0) & (columns[0] == 4))[0])
+    row = int(np.flatnonzero((value != 0) & (columns[0] == 4))[-1])  # others are before it
     wrong[row] = 1.001 * value[row]
     bad = gbt.fit_users(fits.model, gbt.UserComparisons.from_arrays(*columns, wrong))
     assert bad.failures() == {4: gbt.RESULTS.invalid_data}
@@ -681,13 +689,13 @@ def test_every_method_is_that_of_each_row(name):
 
 
 def test_simulated_comparisons_have_the_law_of_their_row():
-    count = 1500  # more than one block of draws, the last one padded
-    std = np.where(np.arange(count) % 7 == 3, 1e3, 1e-3)
+    count = 70_000  # more than one block of draws, the last one padded
+    std = np.where(np.arange(count) % 7 == 3, 1e6, 1e-6)
     pairs = random_pairs(6, count)
     drawn = gbt.simulate.comparisons(laws.Gaussian(std), np.zeros(6), pairs, key=jax.random.key(0))
     size = np.abs(np.asarray(drawn.value))
-    assert np.all((size > 0.1) == (std > 1))
-    with pytest.raises(ValueError, match="parameters for 4 comparisons, and there are 1500"):
+    assert np.all((size > 1) == (std > 1))
+    with pytest.raises(ValueError, match="parameters for 4 comparisons, and there are 70000"):
         gbt.simulate.comparisons(
             laws.Gaussian(np.ones(4)), np.zeros(6), pairs, key=jax.random.key(0)
         )
