@@ -60,6 +60,7 @@ class _Rows(NamedTuple):
     error: Array  # its rounding error, at most
     curvature: Array  # w Φ''
     t: Array
+    reach: Array  # |θ_a| + |θ_b|
 
 
 def certify(
@@ -124,9 +125,9 @@ def _evaluate(model: Model, comparisons: Comparisons, scores: Array) -> _Rows:
     expected, variance = model.law.mean(t), model.law.variance(t)
     curvature = weight * variance
     size = weight * (_LAW_ERROR * jnp.abs(expected) + jnp.abs(expected - value))
-    moved = curvature * (jnp.abs(t) + jnp.abs(at_a) + jnp.abs(at_b))
-    error = float(jnp.finfo(scores.dtype).eps) * (size + moved)
-    return _Rows(weight * (expected - value), error, curvature, t)
+    reach = jnp.abs(at_a) + jnp.abs(at_b)
+    error = float(jnp.finfo(scores.dtype).eps) * (size + curvature * (jnp.abs(t) + reach))
+    return _Rows(weight * (expected - value), error, curvature, t, reach)
 
 
 def _item_sums(comparisons: Comparisons, rows: Array) -> Array:
@@ -174,41 +175,82 @@ def _judge_weak(
 ) -> Array:
     """The verdict where no prior, or a weak one, determines how parts of the graph lie.
 
-    A row determines the difference of its ends if moving it by `_RESOLUTION` changes the gradient
-    of one of them by far more than what is left there, and by more than rounding makes of it; a
-    prior determines a score likewise. What such rows connect is determined, and a row between two
-    parts that they do not connect is not. Without a finite optimum the rows between such parts have
-    lost their curvature, so that they are seen here as well.
-
-    Where all is determined the gradient may be zero in the metric of the Hessian's diagonal only:
-    an item of little weight is then known to fewer digits than its own rows would allow.
+    Where all parts are determined (`_has_undetermined_parts`), the gradient may be zero in the
+    metric of the Hessian's diagonal only: an item of little weight is then known to fewer digits
+    than its own rows would allow.
     """
-    dtype = rows.t.dtype
-    eps, counts = float(jnp.finfo(dtype).eps), comparisons.weight > 0
-    first, second = comparisons.a, comparisons.b
 
     def look() -> Array:
-        _, precision = model.prior(comparisons.num_items, dtype)
-        # Rounding errors of rows are independent of each other.
-        noise = _DEVIATIONS * jnp.sqrt(_item_sums(comparisons, jnp.square(rows.error)))
-        noise += jnp.abs(gradient) / eps**_LEFT
-        unit = lax.rsqrt(model.law.variance(jnp.zeros_like(rows.t)))
-        step = _RESOLUTION * (unit + jnp.abs(rows.t))
-        quieter = jnp.minimum(gather(noise, first), gather(noise, second))
-        label = connected_labels(comparisons, counts & (rows.curvature * step > quieter))
-        longest = _item_maxima(comparisons, jnp.where(counts, step, 0))
-        is_pinned = (precision * longest > noise).astype(jnp.int32)
-        pinned = jax.ops.segment_max(is_pinned, label, comparisons.num_items)[label] > 0
-        is_apart = (label[first] != label[second]) & ~(pinned[first] & pinned[second]) & counts
-        is_lost = partition.at(first).largest(is_apart.astype(jnp.int32)) > 0
+        _, precision = model.prior(comparisons.num_items, rows.t.dtype)
         diagonal = precision + _item_sums(comparisons, rows.curvature)
         weights = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
         sizes = (partition.inner(x, x * weights) for x in (gradient, errors))
-        is_small = jnp.less_equal(*sizes)
+        is_lost = _has_undetermined_parts(model, comparisons, rows, gradient, partition)
         weak = partition.largest(is_weak.astype(jnp.int32)) > 0
-        return jnp.where(weak, (is_zero | is_small) & ~is_lost, is_zero)
+        return jnp.where(weak, (is_zero | jnp.less_equal(*sizes)) & ~is_lost, is_zero)
 
     return lax.cond(jnp.any(is_weak), look, lambda: is_zero)
+
+
+def _has_undetermined_parts(
+    model: Model,
+    comparisons: Comparisons,
+    rows: _Rows,
+    gradient: Array,
+    partition: AbstractPartition,
+) -> Array:
+    """Whether rounding hides how some part of the graph lies against the rest.
+
+    The sum of the gradients of a part is its one equation. It determines the part against a
+    neighbour if moving the row between them by `_RESOLUTION` changes the sum by more than the noise
+    in it: rounding, and many times what is left of the gradient. The two are one part from then on.
+    Parts that end without such a row, or a prior that determines them likewise, are undetermined if
+    any row joins them to others. Without a finite optimum the rows between two parts have lost
+    their curvature, so that they are seen here as well.
+
+    Rows above the noise of a whole problem join its items at once, which is usually all.
+    """
+    dtype, size = rows.t.dtype, comparisons.num_items
+    eps, counts = float(jnp.finfo(dtype).eps), comparisons.weight > 0
+    first, second = comparisons.a, comparisons.b
+    _, precision = model.prior(size, dtype)
+    unit = lax.rsqrt(model.law.variance(jnp.zeros_like(rows.t)))
+    # Not finer than the spacing of the scores themselves.
+    step = _RESOLUTION * (unit + jnp.abs(rows.t)) + 64 * eps ** (1 - _LEFT) * rows.reach
+    gain = jnp.where(counts, rows.curvature * step, 0)
+    # Rounding errors of rows are independent of each other.
+    squares = _DEVIATIONS**2 * _item_sums(comparisons, jnp.square(rows.error))
+    squares += jnp.square(gradient / eps**_LEFT)
+    pull = precision * _item_maxima(comparisons, jnp.where(counts, step, 0))
+
+    def is_apart(label: Array) -> Array:
+        """Rows between parts, not both of them determined by a prior."""
+        held, noise = (jax.ops.segment_sum(x, label, size)[label] for x in (pull, squares))
+        is_pinned = held > jnp.sqrt(noise)
+        return counts & (label[first] != label[second]) & ~(is_pinned[first] & is_pinned[second])
+
+    def join(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        """Each part joins the neighbour behind its best row, if that exceeds its noise."""
+        is_joined, label, _ = state
+        noise = jnp.sqrt(jax.ops.segment_sum(squares, label, size))
+        own, other = label[first], label[second]
+        across = jnp.where(own != other, gain, 0)
+        best = jnp.zeros(size, dtype).at[own].max(across).at[other].max(across)
+        # One row for each part: of equals the first.
+        number, chosen = jnp.arange(len(comparisons)), jnp.full(size, len(comparisons))
+        for part in (own, other):
+            is_best = (across == best[part]) & (across > noise[part])
+            chosen = chosen.at[part].min(jnp.where(is_best, number, number.size))
+        is_new = jnp.zeros(number.size + 1, bool).at[chosen].set(True)[:-1]
+        is_joined = is_joined | is_new
+        return is_joined, connected_labels(comparisons, is_joined), jnp.any(is_new)
+
+    whole = partition.at(first).spread(jnp.sqrt(partition.total(squares)))
+    is_joined = gain > whole
+    label = connected_labels(comparisons, is_joined)
+    goes_on = jnp.any(is_apart(label))
+    _, label, _ = lax.while_loop(lambda state: state[2], join, (is_joined, label, goes_on))
+    return partition.at(first).largest(is_apart(label).astype(jnp.int32)) > 0
 
 
 def _item_maxima(comparisons: Comparisons, rows: Array) -> Array:

@@ -47,7 +47,7 @@ class AbstractGauge(eqx.Module):
 
     @abc.abstractmethod
     def prior_level(self) -> Array:
-        """Of each component, the level of scores that have no prior of their own: qᵀμ."""
+        """For each item a level around which the prior puts its component; 0 without a prior."""
 
     @abc.abstractmethod
     def project_direction(self, x: Array) -> Array:
@@ -73,13 +73,15 @@ class AbstractGauge(eqx.Module):
 class Regularised(AbstractGauge):
     """The prior determines every level firmly: nothing is projected."""
 
+    level: Array  # the mean of μ over the item's problem
+
     def centre(self, scores: Array) -> Array:
         """The scores."""
         return scores
 
     def prior_level(self) -> Array:
-        """0: every score has a prior."""
-        return jnp.zeros(())
+        """The mean of μ."""
+        return self.level
 
     def project_direction(self, x: Array) -> Array:
         """x."""
@@ -173,10 +175,11 @@ def find_gauge(
 
     `is_regularised` and `is_connected` (all items by comparisons) say what is known beforehand.
     """
-    if is_regularised:
-        return Regularised()
     size, dtype = comparisons.num_items, comparisons.value.dtype
     mean, precision = model.prior(size, dtype)
+    if is_regularised:
+        means = partition.total(mean) / partition.total(jnp.ones_like(mean))
+        return Regularised(jnp.broadcast_to(partition.spread(means), (size,)))
     heaviest = partition.at(comparisons.a).largest(comparisons.weight)
     is_weak = partition.largest(1 / precision) >= 1 / _weak_precision(dtype, heaviest)
     weak_items = jnp.broadcast_to(partition.spread(is_weak), (size,))

@@ -69,11 +69,14 @@ def find_optimum(
     comparisons = _without_rows(comparisons, is_bad, partition)
     gauge = find_gauge(model, comparisons, partition, **known._asdict())
     mean, precision = model.prior(comparisons.num_items, comparisons.value.dtype)
-    start = gauge.centre(jnp.where(precision > 0, mean, gauge.prior_level().astype(mean.dtype)))
+    level = gauge.prior_level()
+    start = gauge.centre(jnp.where(precision > 0, mean, level))
     if initial is not None:
         warm = gauge.centre(initial)
         losses = (negative_log_posterior(model, comparisons, x) for x in (warm, start))
         start = jnp.where(jnp.less(*losses), warm, start)
+    # The solver sees scores less their common level, so that a large one costs it no digits.
+    relative = eqx.tree_at(lambda model: model.prior_mean, model, mean - level)
 
     def allowed_error(x: Array) -> Array:
         assert tolerances is not None
@@ -83,6 +86,7 @@ def find_optimum(
         """Whether the tolerances are met, certified; asked only where the gradient allows it."""
         if tolerances is None:
             return jnp.asarray(False)
+        x = x + level
         variance = prior_variance(model, comparisons, x.dtype, partition)
         may_be = variance * norm <= allowed_error(x)
         bound = lax.cond(
@@ -93,14 +97,14 @@ def find_optimum(
         return may_be & (bound <= allowed_error(x))
 
     # Of several problems rows are in the order of their problems already.
-    ordered = interleaved(model, comparisons) if partition is ONE else (model, comparisons)
+    ordered = interleaved(relative, comparisons) if partition is ONE else (relative, comparisons)
     outcome = solver.minimise(
         problem(*ordered, gauge, partition),
-        start,
+        start - level,
         is_close=is_close,
         max_steps=max_steps,
     )
-    scores = gauge.centre(outcome.x)
+    scores = gauge.centre(outcome.x + level)
     verdict = certify(model, comparisons, scores, gauge, partition)
     is_right = verdict.is_certified
     if tolerances is not None:

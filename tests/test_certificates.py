@@ -307,3 +307,16 @@ def test_strong_priors_need_no_gauge():
         gbt.Model(laws.Uniform(), 2.0), random_comparisons(6, 14), is_regularised=True
     )
     assert isinstance(gauge, Regularised)
+    x = jnp.arange(6.0)
+    for project in (gauge.centre, gauge.project_direction, gauge.project_residual):
+        np.testing.assert_array_equal(project(x), x)
+
+
+@pytest.mark.parametrize("std", [0.5, 1e5])
+def test_a_large_common_level_costs_no_steps(std):
+    """Scores around 1e6 have the differences, and the number of steps, of those around 0."""
+    rows = random_comparisons(40, 300)
+    low = gbt.fit(gbt.Model(laws.Uniform(), std), rows, solver=gbt.NewtonCG())
+    high = gbt.fit(gbt.Model(laws.Uniform(), std, 1e6), rows, solver=gbt.NewtonCG())
+    assert int(high.stats.newton_steps) == int(low.stats.newton_steps)
+    np.testing.assert_allclose(high.scores - 1e6, low.scores, atol=1e-9)
