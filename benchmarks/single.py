@@ -4,10 +4,11 @@
 
 prints, for each problem, the time of a fit and of one VJP through it as multiples of one jitted
 gradient evaluation of the same loss (best of several, interleaved, after compilation), which part
-of a fit its passes over the rows and its products with the Hessian would take alone, how time grows
-with the number of comparisons, the memory a fit needs per comparison, and what compilation costs.
-Ratios come from one run, because machines are noisy. The Tournesol problems are read from the
-shared data beside the repository and left out where there are none.
+of a fit its passes over the rows and its products with the Hessian would take alone, what its
+certificate costs, how time grows with the number of comparisons, the memory a fit needs per
+comparison, and what compilation costs. Ratios come from one run, because machines are noisy. The
+Tournesol problems are read from the shared data beside the repository and left out where there are
+none.
 """
 
 import argparse
@@ -23,6 +24,8 @@ import peer_problems
 
 import gbt_jax as gbt
 from gbt_jax import laws
+from gbt_jax._certify import certify
+from gbt_jax._gauge import find_gauge, is_regularised
 from gbt_jax._objective import evaluate, hessian_product, interleaved
 
 
@@ -174,6 +177,29 @@ def show_refit(model: gbt.Model, problems: list[gbt.Comparisons]) -> None:
     print(f"a refit after one added comparison costs {', '.join(ratios)} cold fits")
 
 
+def show_certificate(problems: dict[str, tuple[gbt.Model, gbt.Comparisons]]) -> None:
+    """The certificate beside one pass of the solver (gradient and curvature), and the whole fit."""
+    for name, (model, rows) in problems.items():
+        scores = gbt.fit(model, rows).scores
+        is_firm = is_regularised(model.prior_std, rows.weight)
+
+        def judge(model, rows, scores, is_firm=is_firm):
+            gauge = find_gauge(model, rows, is_regularised=is_firm, is_connected=not is_firm)
+            return certify(model, rows, scores, gauge)
+
+        certificate, one_pass = jax.jit(judge), jax.jit(evaluate)
+        times = best_times(
+            {
+                "certificate": functools.partial(certificate, model, rows, scores),
+                "pass": functools.partial(one_pass, model, rows, scores),
+                "fit": lambda m=model, c=rows: gbt.fit(m, c).scores,
+            },
+            20,
+        )
+        passes, share = times["certificate"] / times["pass"], times["certificate"] / times["fit"]
+        print(f"{name}: the certificate takes {passes:.2f} gradient passes, {share:.2f} of the fit")
+
+
 def show_compilation() -> None:
     """Fits of shapes not seen before, beside a trivial function of the same arguments."""
     model = gbt.Model(laws.Uniform())
@@ -209,6 +235,14 @@ def main() -> None:
         binary = gbt.Model(laws.Binary(), 1.0)
         large = simulated(10_000, 1_000_000, laws.Binary())
         show("10,000 items, 1,000,000 binary", [costs(binary, large, 5)])
+    binary_rows = simulated(1_000, 100_000, laws.Binary())
+    show_certificate(
+        {
+            "A=500, p=0.2, Uniform, σ=1": (uniform, erdos_renyi(500, 0.2, laws.Uniform())),
+            "1,000 items, 100,000 binary, σ=1": (gbt.Model(laws.Binary()), binary_rows),
+            "the same without a prior": (gbt.Model(laws.Binary(), np.inf), binary_rows),
+        }
+    )
     show_compilation()
     show_scaling([10_000, 100_000, 1_000_000] + ([] if quick else [10_000_000]))
 

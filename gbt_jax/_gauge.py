@@ -41,13 +41,11 @@ Projector = Callable[[Array], Array]
 class AbstractGauge(eqx.Module):
     """What fixes the common level of each connected component."""
 
+    level: eqx.AbstractVar[Array]  # for each item, one around which the prior puts its component
+
     @abc.abstractmethod
     def centre(self, scores: Array) -> Array:
         """Scores at the level that the prior decides, or with mean zero where there is none."""
-
-    @abc.abstractmethod
-    def prior_level(self) -> Array:
-        """For each item a level around which the prior puts its component; 0 without a prior."""
 
     @abc.abstractmethod
     def project_direction(self, x: Array) -> Array:
@@ -73,15 +71,11 @@ class AbstractGauge(eqx.Module):
 class Regularised(AbstractGauge):
     """The prior determines every level firmly: nothing is projected."""
 
-    level: Array  # the mean of μ over the item's problem
+    level: Array
 
     def centre(self, scores: Array) -> Array:
         """The scores."""
         return scores
-
-    def prior_level(self) -> Array:
-        """The mean of μ."""
-        return self.level
 
     def project_direction(self, x: Array) -> Array:
         """x."""
@@ -108,14 +102,11 @@ class ComponentGauge(AbstractGauge):
     share: Array  # q
     mean: Array  # μ, or 0 where the component has no prior
     is_weak: Array  # whether the item's problem has a weak prior, or none
+    level: Array
 
     def centre(self, scores: Array) -> Array:
         """θ − 1 qᵀ(θ − μ)."""
         return scores - self._totals(self.share * (scores - self.mean))
-
-    def prior_level(self) -> Array:
-        """qᵀμ."""
-        return self._totals(self.share * self.mean)
 
     def project_direction(self, x: Array) -> Array:
         """x − 1 qᵀx."""
@@ -177,14 +168,16 @@ def find_gauge(
     """
     size, dtype = comparisons.num_items, comparisons.value.dtype
     mean, precision = model.prior(size, dtype)
+    means = partition.total(mean) / partition.total(jnp.ones_like(mean))
+    level = jnp.broadcast_to(partition.spread(means), (size,))
     if is_regularised:
-        means = partition.total(mean) / partition.total(jnp.ones_like(mean))
-        return Regularised(jnp.broadcast_to(partition.spread(means), (size,)))
+        return Regularised(level)
     heaviest = partition.at(comparisons.a).largest(comparisons.weight)
     is_weak = partition.largest(1 / precision) >= 1 / _weak_precision(dtype, heaviest)
     weak_items = jnp.broadcast_to(partition.spread(is_weak), (size,))
+    columns = jnp.stack([precision, jnp.ones_like(precision), precision * mean], axis=-1)
     if is_connected:
-        component, total, members = None, jnp.sum(precision), jnp.asarray(size, dtype)
+        component, sums = None, jnp.sum(columns, axis=0)[None, :]
     else:
         component = lax.cond(
             jnp.any(is_weak),
@@ -192,7 +185,14 @@ def find_gauge(
             lambda rows: jnp.zeros(rows.num_items, jnp.int32),
             comparisons,
         )
-        columns = jnp.stack([precision, jnp.ones_like(precision)], axis=-1)
-        total, members = jax.ops.segment_sum(columns, component, size)[component].T
-    share = jnp.where(total > 0, precision / jnp.where(total > 0, total, 1), 1 / members)
-    return ComponentGauge(component, share, jnp.where(total > 0, mean, 0), weak_items)
+        sums = jax.ops.segment_sum(columns, component, size)[component]
+    total, members, pull = sums.T
+    has_prior = total > 0
+    inverse = 1 / jnp.where(has_prior, total, 1)
+    return ComponentGauge(
+        component=component,
+        share=jnp.where(has_prior, precision * inverse, 1 / members),
+        mean=jnp.where(has_prior, mean, 0),
+        is_weak=weak_items,
+        level=jnp.where(weak_items, jnp.where(has_prior, pull * inverse, 0), level),
+    )

@@ -69,14 +69,13 @@ def find_optimum(
     comparisons = _without_rows(comparisons, is_bad, partition)
     gauge = find_gauge(model, comparisons, partition, **known._asdict())
     mean, precision = model.prior(comparisons.num_items, comparisons.value.dtype)
-    level = gauge.prior_level()
-    start = gauge.centre(jnp.where(precision > 0, mean, level))
+    start = gauge.centre(jnp.where(precision > 0, mean, gauge.level))
     if initial is not None:
         warm = gauge.centre(initial)
         losses = (negative_log_posterior(model, comparisons, x) for x in (warm, start))
         start = jnp.where(jnp.less(*losses), warm, start)
     # The solver sees scores less their common level, so that a large one costs it no digits.
-    relative = eqx.tree_at(lambda model: model.prior_mean, model, mean - level)
+    relative = eqx.tree_at(lambda model: model.prior_mean, model, mean - gauge.level)
 
     def allowed_error(x: Array) -> Array:
         assert tolerances is not None
@@ -86,7 +85,7 @@ def find_optimum(
         """Whether the tolerances are met, certified; asked only where the gradient allows it."""
         if tolerances is None:
             return jnp.asarray(False)
-        x = x + level
+        x = x + gauge.level
         variance = prior_variance(model, comparisons, x.dtype, partition)
         may_be = variance * norm <= allowed_error(x)
         bound = lax.cond(
@@ -100,11 +99,11 @@ def find_optimum(
     ordered = interleaved(relative, comparisons) if partition is ONE else (relative, comparisons)
     outcome = solver.minimise(
         problem(*ordered, gauge, partition),
-        start - level,
+        start - gauge.level,
         is_close=is_close,
         max_steps=max_steps,
     )
-    scores = gauge.centre(outcome.x + level)
+    scores = gauge.centre(outcome.x + gauge.level)
     verdict = certify(model, comparisons, scores, gauge, partition)
     is_right = verdict.is_certified
     if tolerances is not None:
