@@ -181,7 +181,7 @@ def show_certificate(problems: dict[str, tuple[gbt.Model, gbt.Comparisons]]) -> 
     """The certificate beside one pass of the solver (gradient and curvature), and the whole fit."""
     for name, (model, rows) in problems.items():
         scores = gbt.fit(model, rows).scores
-        is_firm = is_regularised(model.prior_std, rows.weight)
+        is_firm = is_regularised(model, rows)
 
         def judge(model, rows, scores, is_firm=is_firm):
             gauge = find_gauge(model, rows, is_regularised=is_firm, is_connected=not is_firm)

@@ -20,6 +20,7 @@ order, and those of l are smaller by ε. So the gradient is known up to ρ = Σ 
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -29,21 +30,23 @@ from ._comparisons import Comparisons
 from ._gauge import AbstractGauge, ComponentGauge
 from ._graph import connected_labels
 from ._model import Model
+from ._objective import exact_sums, item_sums
 from ._partition import ONE, AbstractPartition
 
 # Of Φ', in units of ε: `benchmarks/law_accuracy.py` finds at most 4 for the laws of this package,
 # and rounding a law's parameters adds at most 2.
 _LAW_ERROR = 6.0
-# The root mean square of g/ρ that counts as zero, for items with one row. A solver that adds up n
-# terms of one sign one by one is off by √n times the rounding of one.
-_ZERO = 2.0
+# The root mean square of g/ρ that counts as zero, for items with few rows. A solver that adds up n
+# terms of one sign one by one is off by ε √(n/12) of their sum, while ρ is at least 6 ε of it: more
+# than that from n = 256 or so.
+_ZERO, _LONG = 2.0, 256.0
 # A certified distance below this power of ε, relative to ‖θ − μ‖, is success as well. It decides
 # where items have weights of very different sizes.
 _DISTANCE = 0.4
 # How far a score difference may be off, relative to its size and the law's own scale, where nothing
 # but rounding determines it; and how many standard deviations of rounding that must exceed.
 _RESOLUTION, _DEVIATIONS = 0.01, 4.0
-# What is left of a gradient must be smaller than that by this power of ε.
+# A gradient beyond its rounding errors must be smaller than that by this power of ε.
 _LEFT = 0.25
 
 
@@ -71,27 +74,47 @@ def certify(
     partition: AbstractPartition = ONE,
 ) -> Certificate:
     """Recompute the gradient, bound its rounding errors, and say what they prove."""
+    # In units of the largest weight of each problem: squares of tiny gradients would be 0.
+    heaviest = partition.at(comparisons.a).largest(comparisons.weight.astype(scores.dtype))
+    unit = jnp.ldexp(jnp.ones((), scores.dtype), jnp.frexp(heaviest)[1])
+    weight = comparisons.weight.astype(scores.dtype) / partition.at(comparisons.a).spread(unit)
+    comparisons = eqx.tree_at(lambda rows: rows.weight, comparisons, weight)
     rows = _evaluate(model, comparisons, scores)
     mean, precision = model.prior(comparisons.num_items, scores.dtype)
+    precision = precision / partition.spread(unit)
     pull, eps = precision * (scores - mean), float(jnp.finfo(scores.dtype).eps)
-    row_errors = _item_sums(comparisons, rows.error)
-    high, low, low_error = _exact_sums(comparisons, rows.slope, row_errors / eps, partition)
+    row_errors = item_sums(comparisons, rows.error)
+    high, low, anchor = exact_sums(comparisons, rows.slope, row_errors / eps, partition)
     gradient = (pull + high) + low
     # 1/σ², the difference, the product and the two sums above are rounded too.
     pull_error = eps * (6 * jnp.abs(pull) + precision * (jnp.abs(scores) + jnp.abs(mean)))
-    errors = row_errors + low_error + pull_error + 2 * eps * (jnp.abs(high) + jnp.abs(low))
-    norm, error_norm = (jnp.sqrt(partition.inner(x, x)) for x in (gradient, errors))
+    errors = row_errors + pull_error + 2 * eps * (jnp.abs(high) + jnp.abs(low))
+    errors += _low_error(comparisons, rows.slope, anchor, partition)
+    norm, error_norm = (_norm(x, partition) for x in (gradient, errors))
+    num_items = partition.total(jnp.ones_like(scores))
     # The norms are sums of so many rounded squares.
+    distance = (norm + error_norm) * (1 + eps * (num_items + 8))
     variance = prior_variance(model, comparisons, scores.dtype, partition)
-    bound = variance * (norm + error_norm) * (1 + eps * (scores.size + 8))
+    bound = (variance * unit) * distance
+    # Where that underflows there is still a distance; without a prior there is no bound.
+    bound = jnp.maximum(bound, jnp.where(distance > 0, float(jnp.finfo(scores.dtype).tiny), 0))
     bound = jnp.where(jnp.isinf(variance), jnp.inf, bound)
     is_certified = _is_zero(comparisons, gradient, errors, partition)
     if isinstance(gauge, ComponentGauge):
-        weak = gauge.is_weak, partition
-        is_certified = _judge_weak(model, comparisons, rows, gradient, errors, is_certified, *weak)
-    moved = jnp.sqrt(partition.inner(scores - mean, scores - mean))
-    is_certified |= (bound <= eps**_DISTANCE * moved) & jnp.isfinite(bound)
-    return Certificate(norm, bound, is_certified & jnp.isfinite(norm) & jnp.isfinite(error_norm))
+        state = rows, gradient, errors, precision, is_certified
+        is_certified = _judge_weak(model, comparisons, *state, gauge.is_weak, partition)
+    moved = _norm(scores - mean, partition)
+    is_certified |= (bound < eps**_DISTANCE * moved) & jnp.isfinite(bound)
+    is_finite = jnp.isfinite(norm) & jnp.isfinite(error_norm)
+    return Certificate(norm * unit, bound, is_certified & is_finite)
+
+
+def _norm(x: Array, partition: AbstractPartition) -> Array:
+    """‖x‖₂ of each problem; squares of very large or small entries do not overflow or vanish."""
+    largest = partition.largest(jnp.abs(x))
+    safe = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+    scaled = x / partition.spread(safe)
+    return safe * jnp.sqrt(partition.inner(scaled, scaled))
 
 
 def _is_zero(
@@ -101,21 +124,22 @@ def _is_zero(
 
     Item by item on the scale of its own errors: an item of little weight counts as much as others.
     """
-    ratio = jnp.where(errors > 0, gradient / jnp.where(errors > 0, errors, 1), 0)
+    unknown = jnp.where(gradient == 0, 0, jnp.inf)  # a gradient beyond errors of nothing
+    ratio = jnp.where(errors > 0, gradient / jnp.where(errors > 0, errors, 1), unknown)
     num_items = partition.total((errors > 0).astype(errors.dtype))
     num_rows = partition.at(comparisons.a).total((comparisons.weight > 0).astype(errors.dtype))
     # The mean over items of n is 2 rows/items.
-    return partition.inner(ratio, ratio) <= _ZERO**2 * (num_items + 2 * num_rows)
+    return partition.inner(ratio, ratio) <= _ZERO**2 * (num_items + 2 * num_rows / _LONG)
 
 
 def prior_variance(
     model: Model, comparisons: Comparisons, dtype, partition: AbstractPartition = ONE
 ) -> Array:
     """The largest σ² of each problem; inf without a prior."""
-    std = model.prior_std.astype(dtype)
-    if std.ndim:
-        std = partition.largest(jnp.broadcast_to(std, (comparisons.num_items,)))
-    return jnp.square(std)
+    variance = jnp.square(model.prior_std.astype(dtype))
+    if variance.ndim:
+        variance = partition.largest(jnp.broadcast_to(variance, (comparisons.num_items,)))
+    return variance
 
 
 def _evaluate(model: Model, comparisons: Comparisons, scores: Array) -> _Rows:
@@ -130,37 +154,17 @@ def _evaluate(model: Model, comparisons: Comparisons, scores: Array) -> _Rows:
     return _Rows(weight * (expected - value), error, curvature, t, reach)
 
 
-def _item_sums(comparisons: Comparisons, rows: Array) -> Array:
-    """For each item the sum over its rows."""
-    sums = jnp.zeros(comparisons.num_items, rows.dtype).at[comparisons.a].add(rows, **IN_RANGE)
-    return sums.at[comparisons.b].add(rows, **IN_RANGE)
-
-
-def _exact_sums(
-    comparisons: Comparisons, slopes: Array, sizes: Array, partition: AbstractPartition
-) -> tuple[Array, Array, Array]:
-    """(sums of the high parts, sums of the low parts, how far rounding moved the latter).
-
-    `sizes` are at least Σ|s| of each item.
-    """
+def _low_error(
+    comparisons: Comparisons, slopes: Array, anchor: Array, partition: AbstractPartition
+) -> Array:
+    """Of the sums of the rests that `exact_sums` leaves: n rests up to ε A, each sum rounded."""
     eps = float(jnp.finfo(slopes.dtype).eps)
-    # A power of two above all sizes, so that adding it rounds to multiples of ε times it.
-    _, exponent = jnp.frexp(partition.largest(sizes))
-    anchor = jnp.ldexp(jnp.ones_like(slopes, shape=()), exponent + 1)
-    at_rows = partition.at(comparisons.a).spread(anchor)
-    high = (slopes + at_rows) - at_rows
-    low = slopes - high
-
-    def differences(rows: Array) -> Array:
-        sums = jnp.zeros(comparisons.num_items, rows.dtype).at[comparisons.a].add(rows, **IN_RANGE)
-        return sums.at[comparisons.b].subtract(rows, **IN_RANGE)
-
-    if eps * len(comparisons) < 1e-9:  # far more rows than an item has, and few enough
-        count = jnp.asarray(len(comparisons), slopes.dtype)
+    if eps * len(comparisons) < 1e-9:  # all rows of a problem, more than an item has, are few
+        counted = (comparisons.weight > 0).astype(slopes.dtype)
+        count = partition.spread(partition.at(comparisons.a).total(counted))
     else:
-        count = _item_sums(comparisons, (slopes != 0).astype(slopes.dtype))
-    low_error = jnp.square(eps * count) * partition.spread(anchor)
-    return differences(high), differences(low), low_error
+        count = item_sums(comparisons, (slopes != 0).astype(slopes.dtype))
+    return jnp.square(eps * count) * partition.spread(anchor)
 
 
 def _judge_weak(
@@ -169,6 +173,7 @@ def _judge_weak(
     rows: _Rows,
     gradient: Array,
     errors: Array,
+    precision: Array,
     is_zero: Array,
     is_weak: Array,
     partition: AbstractPartition,
@@ -181,11 +186,11 @@ def _judge_weak(
     """
 
     def look() -> Array:
-        _, precision = model.prior(comparisons.num_items, rows.t.dtype)
-        diagonal = precision + _item_sums(comparisons, rows.curvature)
+        diagonal = precision + item_sums(comparisons, rows.curvature)
         weights = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
         sizes = (partition.inner(x, x * weights) for x in (gradient, errors))
-        is_lost = _has_undetermined_parts(model, comparisons, rows, gradient, partition)
+        state = rows, gradient, errors, precision
+        is_lost = _has_undetermined_parts(model, comparisons, *state, partition)
         weak = partition.largest(is_weak.astype(jnp.int32)) > 0
         return jnp.where(weak, (is_zero | jnp.less_equal(*sizes)) & ~is_lost, is_zero)
 
@@ -197,14 +202,16 @@ def _has_undetermined_parts(
     comparisons: Comparisons,
     rows: _Rows,
     gradient: Array,
+    errors: Array,
+    precision: Array,
     partition: AbstractPartition,
 ) -> Array:
     """Whether rounding hides how some part of the graph lies against the rest.
 
     The sum of the gradients of a part is its one equation. It determines the part against a
-    neighbour if moving the row between them by `_RESOLUTION` changes the sum by more than the noise
-    in it: rounding, and many times what is left of the gradient. The two are one part from then on.
-    Parts that end without such a row, or a prior that determines them likewise, are undetermined if
+    neighbour if moving the row between them by `_RESOLUTION` changes the sum by more than rounding
+    does, and by more than is left of the gradient (many times that, beyond its rounding errors).
+    The two are one part from then on. Parts that end without such a row, or a prior that determines them likewise, are undetermined if
     any row joins them to others. Without a finite optimum the rows between two parts have lost
     their curvature, so that they are seen here as well.
 
@@ -213,29 +220,37 @@ def _has_undetermined_parts(
     dtype, size = rows.t.dtype, comparisons.num_items
     eps, counts = float(jnp.finfo(dtype).eps), comparisons.weight > 0
     first, second = comparisons.a, comparisons.b
-    _, precision = model.prior(size, dtype)
-    unit = lax.rsqrt(model.law.variance(jnp.zeros_like(rows.t)))
-    # Not finer than the spacing of the scores themselves.
-    step = _RESOLUTION * (unit + jnp.abs(rows.t)) + 64 * eps ** (1 - _LEFT) * rows.reach
+    scale = lax.rsqrt(model.law.variance(jnp.zeros_like(rows.t))) + jnp.abs(rows.t)
+    # Coarser where the scores themselves are, as long as it says something.
+    spacing = 64 * eps ** (1 - _LEFT) * rows.reach
+    step = jnp.minimum(_RESOLUTION * scale + spacing, 10 * _RESOLUTION * scale)
     gain = jnp.where(counts, rows.curvature * step, 0)
     # Rounding errors of rows are independent of each other.
-    squares = _DEVIATIONS**2 * _item_sums(comparisons, jnp.square(rows.error))
-    squares += jnp.square(gradient / eps**_LEFT)
+    squares = _DEVIATIONS**2 * item_sums(comparisons, jnp.square(rows.error))
+    left = jnp.abs(gradient)
+    left += jnp.maximum(left - errors, 0) / eps**_LEFT
     pull = precision * _item_maxima(comparisons, jnp.where(counts, step, 0))
 
     def is_apart(label: Array) -> Array:
         """Rows between parts, not both of them determined by a prior."""
-        held, noise = (jax.ops.segment_sum(x, label, size)[label] for x in (pull, squares))
-        is_pinned = held > jnp.sqrt(noise)
+        columns = jnp.stack([pull, squares, left], axis=-1)
+        held, noise, remains = jax.ops.segment_sum(columns, label, size)[label].T
+        is_pinned = (held > jnp.sqrt(noise)) & (held > remains)
         return counts & (label[first] != label[second]) & ~(is_pinned[first] & is_pinned[second])
 
     def join(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        """Each part joins the neighbour behind its best row, if that exceeds its noise."""
+        """Each part joins the neighbour behind its best row, if its equation tells the two apart.
+
+        That row must exceed the rounding, and all rows that leave the part what is left.
+        """
         is_joined, label, _ = state
-        noise = jnp.sqrt(jax.ops.segment_sum(squares, label, size))
+        columns = jax.ops.segment_sum(jnp.stack([squares, left], axis=-1), label, size)
+        noise, remains = jnp.sqrt(columns[:, 0]), columns[:, 1]
         own, other = label[first], label[second]
         across = jnp.where(own != other, gain, 0)
-        best = jnp.zeros(size, dtype).at[own].max(across).at[other].max(across)
+        zero = jnp.zeros(size, dtype)
+        best = zero.at[own].max(across).at[other].max(across)
+        noise = jnp.where(zero.at[own].add(across).at[other].add(across) > remains, noise, jnp.inf)
         # One row for each part: of equals the first.
         number, chosen = jnp.arange(len(comparisons)), jnp.full(size, len(comparisons))
         for part in (own, other):
@@ -245,8 +260,8 @@ def _has_undetermined_parts(
         is_joined = is_joined | is_new
         return is_joined, connected_labels(comparisons, is_joined), jnp.any(is_new)
 
-    whole = partition.at(first).spread(jnp.sqrt(partition.total(squares)))
-    is_joined = gain > whole
+    whole = jnp.sqrt(partition.total(squares)) + partition.total(left)
+    is_joined = gain > partition.at(first).spread(whole)
     label = connected_labels(comparisons, is_joined)
     goes_on = jnp.any(is_apart(label))
     _, label, _ = lax.while_loop(lambda state: state[2], join, (is_joined, label, goes_on))

@@ -76,7 +76,11 @@ class Comparisons(eqx.Module):
         kept = weight > 0
         low, high = np.minimum(a, b)[kept], np.maximum(a, b)[kept]
         signed = np.where(a < b, value, -value)[kept]
-        pair, row = np.unique(low.astype(np.int64) * self.num_items + high, return_inverse=True)
+        keys = low.astype(np.int64) * self.num_items + high
+        pair, first, row = np.unique(keys, return_index=True, return_inverse=True)
+        # Pairs in the order of their first rows: where nothing repeats, rows stay where they are.
+        order = np.argsort(first)
+        pair, row = pair[order], np.argsort(order)[row]
         total = np.bincount(row, weight[kept], pair.size).astype(value.dtype)
         mean = np.bincount(row, weight[kept] * signed, pair.size).astype(value.dtype) / total
         return Comparisons(

@@ -120,9 +120,7 @@ def fit(
         if unbounded.items.size:
             result = _without_optimum(model, comparisons)
         else:
-            known = Known(
-                is_regularised(model.prior_std, comparisons.weight), unbounded.is_connected
-            )
+            known = Known(is_regularised(model, comparisons), unbounded.is_connected)
             is_small = comparisons.num_items <= _DENSE_ITEMS
             run = _quick_program() if is_small else _program
             result = run(model, comparisons, start, tolerances, known=known, **options)
@@ -148,18 +146,19 @@ def map_scores(
     not depend on `initial`: derivatives with respect to it are zero. Where the optimum is not
     found, scores and derivatives are NaN.
     """
-    model.check_rows(len(comparisons))
+    _check(model, comparisons)
+    max_steps = whole_number("max_steps", max_steps, at_least=1)
     solver = _default_solver(comparisons) if solver is None else solver
     start = None
     if initial is not None:
-        start = jax.lax.stop_gradient(floating(initial).astype(comparisons.value.dtype))
+        start = jax.lax.stop_gradient(_initial(initial, comparisons, comparisons.value.dtype))
     return map_optimum(
         model,
         comparisons,
         start,
         solver=solver,
         max_steps=max_steps,
-        known=Known(is_regularised(model.prior_std, comparisons.weight)),
+        known=Known(is_regularised(model, comparisons)),
     )
 
 

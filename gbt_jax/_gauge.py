@@ -29,7 +29,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import ArrayLike
 
-from ._arrays import gather, is_concrete
+from ._arrays import IN_RANGE, gather, is_concrete
 from ._comparisons import Comparisons
 from ._graph import component_labels
 from ._model import Model
@@ -41,7 +41,7 @@ Projector = Callable[[Array], Array]
 class AbstractGauge(eqx.Module):
     """What fixes the common level of each connected component."""
 
-    level: eqx.AbstractVar[Array]  # for each item, one around which the prior puts its component
+    level: eqx.AbstractVar[Array]  # of each item's component, as the prior expects it
 
     @abc.abstractmethod
     def centre(self, scores: Array) -> Array:
@@ -136,22 +136,38 @@ class ComponentGauge(AbstractGauge):
         return jnp.where(self.is_weak, totals, 0)
 
 
-def is_regularised(prior_std: ArrayLike, weight: ArrayLike) -> bool:
+def is_regularised(model: Model, comparisons: Comparisons) -> bool:
     """Whether the prior is known to determine every level firmly.
 
     False under tracing, where it is not known.
     """
-    if not is_concrete(prior_std, weight):
+    columns = comparisons.a, comparisons.b, comparisons.weight
+    if not is_concrete(model.prior_std, columns):
         return False
-    weights = np.asarray(weight)
-    heaviest = np.max(weights, initial=0, where=np.isfinite(weights))
-    largest_std = np.max(np.asarray(prior_std), initial=0)
-    return bool(largest_std**-2.0 > _weak_precision(weights.dtype, heaviest))
+    return is_firm(model.prior_std, *columns, comparisons.num_items)
 
 
-def _weak_precision(dtype, heaviest):
-    """Precisions up to here are weak: rounding of what the comparisons say exceeds them."""
-    return float(jnp.finfo(dtype).eps) ** 0.5 * heaviest
+def is_firm(
+    prior_std: ArrayLike, a: ArrayLike, b: ArrayLike, weight: ArrayLike, num_items: int
+) -> bool:
+    """Whether a prior determines the level of every component beside rows with these weights."""
+    if not np.size(prior_std):
+        return True
+    weights = np.nan_to_num(np.asarray(weight), nan=0, posinf=0, neginf=0)
+    heaviest, largest_std = np.max(weights, initial=0), float(np.max(np.asarray(prior_std)))
+    unit = float(heaviest) or 1.0  # sums of huge weights would overflow
+    sums = sum(np.bincount(np.asarray(end), weights / unit, num_items) for end in (a, b))
+    count = float(np.max(sums, initial=0))
+    return largest_std**-2.0 / unit > _weak_precision(weights.dtype, count, count)
+
+
+def _weak_precision(dtype, total, count):
+    """Precisions up to here are weak: rounding of what the comparisons say may exceed them.
+
+    `total` is the largest sum of weights of an item, S. Added up one by one its n rows are off by
+    about ε S √n; the square root of ε leaves half of the digits of a level.
+    """
+    return float(jnp.finfo(dtype).eps) ** 0.5 * total * count**0.5
 
 
 def find_gauge(
@@ -172,8 +188,11 @@ def find_gauge(
     level = jnp.broadcast_to(partition.spread(means), (size,))
     if is_regularised:
         return Regularised(level)
+    sums = jnp.zeros(size, dtype).at[comparisons.a].add(comparisons.weight, **IN_RANGE)
+    total = partition.largest(sums.at[comparisons.b].add(comparisons.weight, **IN_RANGE))
     heaviest = partition.at(comparisons.a).largest(comparisons.weight)
-    is_weak = partition.largest(1 / precision) >= 1 / _weak_precision(dtype, heaviest)
+    threshold = _weak_precision(dtype, total, total / jnp.where(heaviest > 0, heaviest, 1))
+    is_weak = partition.largest(1 / precision) >= 1 / threshold
     weak_items = jnp.broadcast_to(partition.spread(is_weak), (size,))
     columns = jnp.stack([precision, jnp.ones_like(precision), precision * mean], axis=-1)
     if is_connected:

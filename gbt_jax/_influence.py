@@ -134,7 +134,7 @@ def influence(
 
 def _lost_steps(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> np.ndarray:
     """Rows whose Newton step is lost in rounding: without them only a weak prior holds a part."""
-    if is_regularised(old.model.prior_std, old.comparisons.weight):
+    if is_regularised(old.model, old.comparisons):
         return np.zeros(rows.size, bool)
     precision = np.asarray(made.levels.precision)
     is_known = (precision[np.asarray(x)[rows]] > 0 for x in (old.comparisons.a, old.comparisons.b))
@@ -153,7 +153,7 @@ def _of_sets(
 ) -> Array:
     """Sets of rows left out, one column each."""
     made = None if exact else curvature_of(old, using)
-    is_weak = not is_regularised(old.model.prior_std, old.comparisons.weight)
+    is_weak = not is_regularised(old.model, old.comparisons)
     columns = [jnp.zeros((old.scores.size, 0), old.scores.dtype)]
     for rows in sets:
         if falls_apart(old, _with_changes(old.comparisons, None, rows, None)):

@@ -107,7 +107,7 @@ class Evaluation(NamedTuple):
     size: Array
     curvature: Array  # w Φ''(t), one per comparison
     diagonal: Array
-    sums: Array  # squares of the two sums, as first and as second, that make up each gradient
+    sums: Array  # squares of the sums, added up one by one, that make up each gradient
 
 
 def evaluate(
@@ -121,17 +121,23 @@ def evaluate(
     value, weight = _columns(comparisons, scores.dtype)
     t = _differences(comparisons, scores)
     slopes, curvature = weight * (model.law.mean(t) - value), weight * model.law.variance(t)
-    # Column by column: an array of pairs would be filled entry by entry, not by vectors.
-    first, second = _scatter(comparisons, slopes)
-    gradient = precision * (scores - mean) + (first - second)
-    diagonal = precision + _sums(comparisons, curvature)
+    pull = precision * (scores - mean)
+    if _has_long_sums(comparisons, scores.dtype):
+        sizes = item_sums(comparisons, jnp.abs(slopes))
+        high, low, _ = exact_sums(comparisons, slopes, sizes, partition)
+        gradient, sums = (pull + high) + low, jnp.zeros_like(pull)
+    else:
+        # Column by column: an array of pairs would be filled entry by entry, not by vectors.
+        first, second = _scatter(comparisons, slopes)
+        gradient, sums = pull + (first - second), jnp.square(first) + jnp.square(second)
+    diagonal = precision + item_sums(comparisons, curvature)
     return Evaluation(
         gradient=gradient,
         norm=jnp.sqrt(partition.inner(gradient, gradient)),
         size=jnp.sqrt(partition.inner(gradient, gradient * _inverse(diagonal))),
         curvature=curvature,
         diagonal=diagonal,
-        sums=jnp.square(first) + jnp.square(second),
+        sums=sums,
     )
 
 
@@ -154,7 +160,7 @@ def rounding(
     # Every term is rounded to a relative ε, and so is t = θ_a − θ_b, by ε times the scores.
     moved = jnp.abs(at_a) + jnp.abs(at_b)
     terms = weight * (jnp.abs(expected) + jnp.abs(value)) + point.curvature * moved
-    squares = _sums(comparisons, terms * terms)
+    squares = item_sums(comparisons, terms * terms)
     # A sum S of n terms of one size and sign, added one by one, is off by ε S √(n/36) or so, and
     # n = S²/Q with Q the sum of their squares. Sums that change sign on the way have a small S.
     # The ratio first: fourth powers of weights overflow long before their squares do.
@@ -203,7 +209,31 @@ def _differences(comparisons: Comparisons, scores: Array) -> Array:
     return gather(scores, comparisons.a) - gather(scores, comparisons.b)
 
 
-def _sums(comparisons: Comparisons, rows: Array) -> Array:
+def _has_long_sums(comparisons: Comparisons, dtype) -> bool:
+    """Whether items have so many rows that rounding of their sums would exceed that of the rows."""
+    most = 64 if jnp.finfo(dtype).bits < 64 else 4096
+    return len(comparisons) > most * comparisons.num_items
+
+
+def exact_sums(
+    comparisons: Comparisons, rows: Array, sizes: Array, partition: AbstractPartition
+) -> tuple[Array, Array, Array]:
+    """Bᵀ rows in two parts, of which the first has no rounding errors in any order of rows.
+
+    Each row is split into a multiple of ε A and a rest, where the anchor A, a power of two, is
+    above all `sizes`, which are at least Σ |rows| of each item. Returns (sums of the multiples,
+    sums of the rests, A of each problem).
+    """
+    exponent = jnp.frexp(partition.largest(sizes))[1]
+    anchor = jnp.ldexp(jnp.ones((), rows.dtype), exponent + 1)
+    at_rows = partition.at(comparisons.a).spread(anchor)
+    high = (rows + at_rows) - at_rows
+    zero = jnp.zeros(comparisons.num_items, rows.dtype)
+    sums = (_add_differences(zero, comparisons, part) for part in (high, rows - high))
+    return *sums, anchor
+
+
+def item_sums(comparisons: Comparisons, rows: Array) -> Array:
     """For each item the sum of its rows."""
     zero = jnp.zeros(comparisons.num_items, rows.dtype)
     added = zero.at[comparisons.a].add(rows, **IN_RANGE)

@@ -65,7 +65,7 @@ def find_optimum(
     `tolerances` are (rtol, atol) of the error bound; None asks for rounding level. Problems with
     invalid rows are solved without comparisons and get NaN.
     """
-    is_bad = _has_invalid_rows(model.law, comparisons, partition)
+    is_bad = _is_invalid(model, comparisons, partition)
     comparisons = _without_rows(comparisons, is_bad, partition)
     gauge = find_gauge(model, comparisons, partition, **known._asdict())
     mean, precision = model.prior(comparisons.num_items, comparisons.value.dtype)
@@ -170,21 +170,26 @@ def _outside_support(law: AbstractRootLaw, value: Array, weight: Array, is_merge
     return ~inside & (weight > 0)
 
 
-def _has_invalid_rows(
-    law: AbstractRootLaw, comparisons: Comparisons, partition: AbstractPartition
-) -> Array:
-    columns = comparisons.a, comparisons.b, comparisons.value, comparisons.weight
-    rows = invalid_rows(law, *columns, is_merged=comparisons.is_merged).astype(jnp.int32)
-    return partition.at(comparisons.a).largest(rows) > 0
+def _is_invalid(model: Model, comparisons: Comparisons, partition: AbstractPartition) -> Array:
+    """Whether a problem has an invalid row or prior, which only a traced one can have."""
+    a, b, size = comparisons.a, comparisons.b, comparisons.num_items
+    is_bad = invalid_rows(
+        model.law, a, b, comparisons.value, comparisons.weight, is_merged=comparisons.is_merged
+    )
+    is_bad |= (jnp.minimum(a, b) < 0) | (jnp.maximum(a, b) >= size)
+    std = jnp.broadcast_to(model.prior_std, (size,))
+    no_std = partition.largest((~(std > 0)).astype(jnp.int32))
+    return jnp.maximum(partition.at(a).largest(is_bad.astype(jnp.int32)), no_std) > 0
 
 
 def _without_rows(
     comparisons: Comparisons, is_bad: Array, partition: AbstractPartition
 ) -> Comparisons:
-    """Weight 0 and value 0 in the problems named, so that nothing there can spoil the others."""
+    """Weight 0 in the problems named, and value 0 where the weight is 0: padding may be NaN."""
     stays = ~partition.at(comparisons.a).spread(is_bad)
-    columns = (jnp.where(stays, x, 0) for x in (comparisons.value, comparisons.weight))
-    return eqx.tree_at(lambda rows: (rows.value, rows.weight), comparisons, tuple(columns))
+    weight = jnp.where(stays, comparisons.weight, 0)
+    value = jnp.where(weight > 0, comparisons.value, 0)
+    return eqx.tree_at(lambda rows: (rows.value, rows.weight), comparisons, (value, weight))
 
 
 def refuse_outside(law: AbstractRootLaw, comparisons: Comparisons, name: str = "") -> None:

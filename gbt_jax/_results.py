@@ -26,8 +26,8 @@ _MESSAGES = {
         "atol, or give the scores a prior (a finite prior_std)"
     ),
     RESULTS.non_finite: (
-        "the loss is not finite at the starting point: look for extreme values, weights or "
-        "initial scores, or compute in float64"
+        "the loss or its gradient overflows: look for extreme values, weights or initial scores, "
+        "or compute in float64"
     ),
     RESULTS.no_finite_optimum: (
         "without a prior these data have no finite optimum: give a finite prior_std, or leave "

@@ -139,7 +139,7 @@ def bootstrap(
     keys = jax.random.split(key, num)
     pieces = [keys[start : start + _AT_ONCE] for start in range(0, num, _AT_ONCE)]
     bar = Progress(num, enabled=progress, unit="resamples")
-    known = Known(is_regularised(fit.model.prior_std, rows.weight))
+    known = Known(is_regularised(fit.model, rows))
 
     def work(keys: Array) -> Array:
         data = model, rows, fit.scores, jnp.asarray(member)

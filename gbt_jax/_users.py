@@ -16,7 +16,7 @@ from ._arrays import is_concrete, whole_number
 from ._comparisons import Comparisons
 from ._compilation import quick_options
 from ._fit import MAX_STEPS, RESULTS, as_tolerances
-from ._gauge import is_regularised
+from ._gauge import is_firm
 from ._model import Model
 from ._optimum import Known, find_optimum, map_optimum
 from ._partition import AbstractPartition
@@ -74,7 +74,7 @@ def fit_users(
         options = {
             "shape": chunks[0].shape,
             "max_steps": max_steps,
-            "known": Known(all(is_regularised(one.prior_std, one.weight) for one in inputs)),
+            "known": Known(all(_is_firm(one) for one in inputs)),
         }
         if mesh is None:
             answers = [solve_chunk(laws[0], inputs[0], tolerances, **options)]
@@ -120,8 +120,9 @@ def map_user_scores(
             max_steps=max_steps,
             known=Known(),
         )
-        is_unbounded = union.partition.spread(union.is_unbounded)
-        pieces.append(jnp.where(is_unbounded, jnp.nan, scores))
+        # A factor, because the derivatives of what was not found are NaN too.
+        factor = jnp.where(union.partition.spread(union.is_unbounded), jnp.nan, 1)
+        pieces.append(scores * factor.astype(scores.dtype))
         place[chunk.slots] = start + chunk.items
         start += chunk.shape.items
     return jnp.concatenate(pieces)[place]
@@ -210,6 +211,10 @@ def _per_problem(parameter: Array, number: np.ndarray) -> np.ndarray | Array:
         )
     values = np.asarray(parameter)
     return np.full(number.size, values) if values.ndim == 0 else values[number]
+
+
+def _is_firm(inputs: _Input) -> bool:
+    return is_firm(inputs.prior_std, inputs.a, inputs.b, inputs.weight, inputs.is_item.size)
 
 
 def _emptied(inputs: _Input) -> _Input:

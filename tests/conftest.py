@@ -1,6 +1,7 @@
 """Settings of every test, and nothing else. They stand before the first import of JAX."""
 
 import gc
+import itertools
 import os
 from pathlib import Path
 
@@ -22,6 +23,23 @@ _kept = Path(__file__).parents[1] / ".pytest_cache" / "jax"
 _worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
 jax.config.update("jax_compilation_cache_dir", str(_kept / _worker))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+# Each compiled program holds about 190 memory maps, of which Linux allows a process 65,530: beyond,
+# it dies. So a worker that has many forgets its programs; they are read from the folder above when
+# they are needed again.
+_MOST_MAPS, _TESTS_BETWEEN = 30_000, 10
+_maps = Path("/proc/self/maps")
+_finished = itertools.count(1)
+
+
+def pytest_runtest_teardown() -> None:
+    """Look at the number of memory maps after every few tests."""
+    if next(_finished) % _TESTS_BETWEEN or not _maps.exists():
+        return
+    with _maps.open("rb") as lines:
+        if sum(1 for _ in lines) > _MOST_MAPS:
+            jax.clear_caches()
+
 
 # Tracing makes many short-lived objects, and JAX tidies up at every collection: too often.
 gc.set_threshold(200_000, 50, 50)

@@ -14,6 +14,8 @@ from problems import data_file, random_comparisons, random_pairs
 import gbt_jax as gbt
 from gbt_jax import _certify, laws
 from gbt_jax._gauge import Regularised, find_gauge
+from gbt_jax._objective import exact_sums
+from gbt_jax._partition import ONE
 
 RESULTS = gbt.RESULTS
 
@@ -66,9 +68,9 @@ def test_sums_do_not_depend_on_the_order_of_rows():
     found = []
     for order in (np.arange(a.size), rng.permutation(a.size), np.argsort(a)):
         rows = gbt.Comparisons(a[order], b[order], np.zeros(a.size), num_items=5)
-        high, low, error = jax.jit(functools.partial(_certify._exact_sums, partition=_certify.ONE))(
-            rows, jnp.asarray(slopes[order]), jnp.asarray(sizes)
-        )
+        sums = jax.jit(functools.partial(exact_sums, partition=ONE))
+        high, low, anchor = sums(rows, jnp.asarray(slopes[order]), jnp.asarray(sizes))
+        error = _certify._low_error(rows, jnp.asarray(slopes[order]), anchor, ONE)
         found.append(np.asarray(high))
         exact = [
             mpmath.fsum([*slopes[a == item].tolist(), *(-slopes[b == item]).tolist()])
@@ -320,3 +322,81 @@ def test_a_large_common_level_costs_no_steps(std):
     high = gbt.fit(gbt.Model(laws.Uniform(), std, 1e6), rows, solver=gbt.NewtonCG())
     assert int(high.stats.newton_steps) == int(low.stats.newton_steps)
     np.testing.assert_allclose(high.scores - 1e6, low.scores, atol=1e-9)
+
+
+@pytest.mark.parametrize("std", [1.0, 10.0])
+def test_long_sums_in_float32(std):
+    """30,000 rows of three items: their level is the prior's, not what rounding makes of it."""
+    rng = np.random.default_rng(0)
+    a, b = random_pairs(3, 30_000)
+    value = rng.choice([-1.0, 1.0], a.size)
+    exact = gbt.fit(gbt.Model(laws.Binary(), std), gbt.Comparisons(a, b, value, num_items=3)).scores
+    rows = gbt.Comparisons(a, b, value.astype("float32"), num_items=3)
+    model = gbt.Model(laws.Binary(), np.float32(std))
+    for scores in (gbt.fit(model, rows).scores, jax.jit(gbt.map_scores)(model, rows)):
+        np.testing.assert_allclose(scores, exact, atol=2e-5)
+
+
+def test_tiny_weights_do_not_vanish():
+    """Squares of their gradients underflow; the bound does not, and nothing is called zero."""
+    rows = gbt.Comparisons([0], [1], np.float32([1.0]), np.float32([1e-24]), num_items=2)
+    fit = gbt.fit(gbt.Model(laws.Gaussian(), np.float32(1e12)), rows, rtol=1e-3, throw=False)
+    distance = float(np.linalg.norm(np.asarray(fit.scores) - [1 / 3, -1 / 3]))
+    assert fit.result is not RESULTS.successful or distance <= float(fit.error_bound) < 1e-3
+    rows = gbt.Comparisons([0], [1], np.float32([1.0]), np.float32([1e-23]), num_items=2)
+    assert float(gbt.fit(gbt.Model(laws.Gaussian()), rows, throw=False).error_bound) >= 1e-23
+    weight = np.float32([1e-36, 50e-36])
+    rows = gbt.Comparisons([0, 1], [1, 0], np.float32([1, 1]), weight, num_items=2)
+    early = gbt.fit(gbt.Model(laws.Binary(), np.inf), rows, max_steps=1, throw=False)
+    assert early.result is not RESULTS.successful
+    fit = gbt.fit(gbt.Model(laws.Binary(), np.inf), rows, throw=False)
+    if fit.result is RESULTS.successful:
+        np.testing.assert_allclose(fit.scores[1] - fit.scores[0], np.log(50) / 2, rtol=1e-4)
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e5, 1e7])
+def test_separation_at_a_large_level(mean):
+    """One win, σ = 1e6 in float32: the tail of the law is lost in rounding, at every level."""
+    rows = gbt.Comparisons([0], [1], np.float32([1.0]), num_items=2)
+    model = gbt.Model(laws.Binary(), np.float32(1e6), np.float32(mean))
+    assert gbt.fit(model, rows, throw=False).result is RESULTS.precision_lost
+
+
+def test_priors_and_indices_that_make_no_sense_under_tracing():
+    rows = random_comparisons(3, 9)
+
+    @jax.jit
+    def scores(a, std):
+        data = gbt.Comparisons(a, rows.b, rows.value, num_items=3)
+        return gbt.map_scores(gbt.Model(laws.Uniform(), std), data)
+
+    assert np.isfinite(scores(rows.a, jnp.ones(3))).all()
+    for a, std in (
+        (rows.a, jnp.asarray([-5.0, 1.0, 1.0])),
+        (rows.a, jnp.asarray([0.0, 1.0, 1.0])),
+        (rows.a, jnp.asarray([np.nan, 1.0, 1.0])),
+        (rows.a.at[0].set(5), jnp.ones(3)),
+        (rows.a.at[0].set(-1), jnp.ones(3)),
+    ):
+        assert np.isnan(scores(a, std)).all()
+
+
+def test_padding_may_hold_anything():
+    rows, model = random_comparisons(3, 9), gbt.Model(laws.Uniform(), 2.0)
+
+    @jax.jit
+    def scores(value):
+        weight = rows.weight.at[4].set(0)
+        return gbt.map_scores(model, gbt.Comparisons(rows.a, rows.b, value, weight, num_items=3))
+
+    np.testing.assert_array_equal(
+        scores(rows.value.at[4].set(np.nan)), scores(rows.value.at[4].set(0))
+    )
+
+
+def test_rows_that_nothing_merges_stay_in_order():
+    """So that parameters per row stay with their rows."""
+    rows = gbt.Comparisons([2, 0], [1, 1], [1.0, 0.0], num_items=3)
+    model = gbt.Model(laws.Davidson(np.array([5.0, 0.1])))
+    expected = gbt.fit(model, rows).scores
+    np.testing.assert_allclose(gbt.fit(model, rows.merged()).scores, expected, atol=1e-14)

@@ -67,8 +67,8 @@ def _elimination(fit: Fit) -> Elimination | None:
     """M with items of few comparisons eliminated, if the prior holds all and there are many."""
     refuse_unfinished(fit)
     rows, size = fit.comparisons, fit.comparisons.num_items
-    is_firm = is_regularised(fit.model.prior_std, rows.weight)
-    if not (is_firm and _SMALL < size <= _MOST_ELIMINATED):
+    is_known = is_regularised(fit.model, rows)
+    if not (is_known and _SMALL < size <= _MOST_ELIMINATED):
         return None
     _, precision = fit.model.prior(size, fit.scores.dtype)
     _, row_curvature = row_derivatives(fit.model, rows, fit.scores)

@@ -71,8 +71,8 @@ def _of_large(fits: UserFits, options: RankOptions, key) -> list[np.ndarray]:
         return [np.full(fits.scores.size, np.nan)] * 4
     fit = fits.for_user(fits.users[0].item())
     if fits.scores.size <= _MATRIX_ITEMS:
-        is_firm = is_regularised(fit.model.prior_std, fit.comparisons.weight)
-        made = None if is_firm else curvature(fit, dense=True)  # one matrix for both
+        is_known = is_regularised(fit.model, fit.comparisons)
+        made = None if is_known else curvature(fit, dense=True)  # one matrix for both
         return [np.asarray(std(fit, using=made)), *_ranks(fit, options, key, made)]
     made, (key, own) = curvature(fit, dense=False), jax.random.split(key)
     assert isinstance(made, IterativeCurvature)

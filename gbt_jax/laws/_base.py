@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
-from .._arrays import floating
+from .._arrays import floating, is_concrete
 from ._rows import map_rows, row_parameters
 
 _MAX_ROOT_STEPS = 200
@@ -38,7 +38,8 @@ class AbstractRootLaw(eqx.Module):
         `index` holds integers, in any shape: the parameters get that shape, and methods broadcast
         them against their arguments. A law without parameters per comparison is returned as it is.
         """
-        return map_rows(self, lambda parameter: parameter[index])
+        rows = np.asarray(index) if is_concrete(index) else index
+        return map_rows(self, lambda parameter: parameter[rows])
 
     @property
     def num_rows(self) -> int | None:
