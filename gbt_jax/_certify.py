@@ -211,9 +211,9 @@ def _has_undetermined_parts(
     The sum of the gradients of a part is its one equation. It determines the part against a
     neighbour if moving the row between them by `_RESOLUTION` changes the sum by more than rounding
     does, and by more than is left of the gradient (many times that, beyond its rounding errors).
-    The two are one part from then on. Parts that end without such a row, or a prior that determines them likewise, are undetermined if
-    any row joins them to others. Without a finite optimum the rows between two parts have lost
-    their curvature, so that they are seen here as well.
+    The two are one part from then on. Parts that end without such a row, or a prior that determines
+    them likewise, are undetermined if any row joins them to others. Without a finite optimum the
+    rows between two parts have lost their curvature, so that they are seen here as well.
 
     Rows above the noise of a whole problem join its items at once, which is usually all.
     """

@@ -229,8 +229,8 @@ def exact_sums(
     at_rows = partition.at(comparisons.a).spread(anchor)
     high = (rows + at_rows) - at_rows
     zero = jnp.zeros(comparisons.num_items, rows.dtype)
-    sums = (_add_differences(zero, comparisons, part) for part in (high, rows - high))
-    return *sums, anchor
+    low = _add_differences(zero, comparisons, rows - high)
+    return _add_differences(zero, comparisons, high), low, anchor
 
 
 def item_sums(comparisons: Comparisons, rows: Array) -> Array:
