@@ -234,7 +234,7 @@ def _solve(batch: Batch) -> list[Optimum]:
     rounding = EPS * (np.abs(inverse) @ point.unit[:, :, None])[:, :, 0]
     step = np.abs((inverse @ point.gradient[:, :, None])[:, :, 0])
     error = 2 * step + 8 * rounding + 2 * EPS * np.abs(scores)
-    reach = 1 + np.abs(scores).max(axis=1)
+    reach = 1 + scores.max(axis=1) - scores.min(axis=1)  # their level says nothing
     results = []
     for i in range(lanes):
         is_sure = bool(np.isfinite(scores[i]).all() and error[i].max() <= 1e-3 * reach[i])

@@ -26,7 +26,7 @@ import gbt_jax as gbt
 from gbt_jax import laws
 from gbt_jax._certify import certify
 from gbt_jax._gauge import find_gauge, is_regularised
-from gbt_jax._objective import evaluate, hessian_product, interleaved
+from gbt_jax._objective import evaluate, hessian_product, interleave_rows
 
 
 def best_times(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
@@ -88,7 +88,7 @@ def vjp(model: gbt.Model, comparisons: gbt.Comparisons, start, cotangent):
 @functools.partial(jax.jit, static_argnames=("passes", "products"))
 def steps(model: gbt.Model, comparisons: gbt.Comparisons, scores, *, passes: int, products: int):
     """As many passes and products as a fit makes, one after the other, and nothing else."""
-    model, rows = interleaved(model, comparisons)
+    model, rows = interleave_rows(model, comparisons)
 
     def one_pass(_, state):
         x, _ = state

@@ -24,19 +24,18 @@ _LANES, _LANE_ROWS = 8, 512
 _RUNS = 0.25  # of all rows that repeat an item of the row before: then order matters
 
 
-def interleaved(model: Model, comparisons: Comparisons) -> tuple[Model, Comparisons]:
-    """The same comparisons in an order in which sums do not wait for each other.
+def interleave_rows(model: Model, comparisons: Comparisons) -> tuple[Model, Comparisons]:
+    """Permute rows so that consecutive scatter-adds hit different items.
 
-    The model comes along: its law may have parameters per comparison.
-
-    Tables are often sorted by an item. Rows of one item after another are added to one and the
-    same place, and each addition waits for the one before, three times as long as it takes. So of
-    each block of rows its eight parts are dealt out in turn; the rest has too few rows to matter.
+    Tables are often sorted by an item. Consecutive rows of one item are added to the same entry,
+    and each addition waits three times as long for the one before as it takes. So the eight parts
+    of each block of rows are interleaved; the rest has too few rows to matter. Parameters of the
+    law per comparison are permuted along with their rows.
     """
     block = _LANES * _LANE_ROWS
     whole = len(comparisons) // block * block
 
-    def dealt(column: Array) -> Array:
+    def interleave(column: Array) -> Array:
         lanes = column[:whole].reshape(-1, _LANES, _LANE_ROWS)
         return column.at[:whole].set(jnp.swapaxes(lanes, 1, 2).reshape(-1))
 
@@ -46,11 +45,11 @@ def interleaved(model: Model, comparisons: Comparisons) -> tuple[Model, Comparis
     in_runs = [jnp.mean(end[1:] == end[:-1], dtype=jnp.float32) > _RUNS for end in ends]
     is_in_runs = in_runs[0] | in_runs[1]
     permuted = lax.cond(
-        is_in_runs, lambda rows: jax.tree.map(dealt, rows), lambda rows: rows, comparisons
+        is_in_runs, lambda rows: jax.tree.map(interleave, rows), lambda rows: rows, comparisons
     )
     if model.law.num_rows is not None:
         number = jnp.arange(len(comparisons))
-        model = model.at_rows(jnp.where(is_in_runs, dealt(number), number))
+        model = model.at_rows(jnp.where(is_in_runs, interleave(number), number))
     return model, permuted
 
 

@@ -20,7 +20,7 @@ from ._objective import (
     evaluate,
     gradient,
     hessian_product,
-    interleaved,
+    interleave_rows,
     losses,
     negative_log_posterior,
     rounding,
@@ -96,7 +96,9 @@ def find_optimum(
         return may_be & (bound <= allowed_error(x))
 
     # Of several problems rows are in the order of their problems already.
-    ordered = interleaved(relative, comparisons) if partition is ONE else (relative, comparisons)
+    ordered = (
+        interleave_rows(relative, comparisons) if partition is ONE else (relative, comparisons)
+    )
     outcome = solver.minimise(
         problem(*ordered, gauge, partition),
         start - gauge.level,

@@ -13,7 +13,7 @@ from problems import (
 
 import gbt_jax as gbt
 from gbt_jax import datasets, laws
-from gbt_jax._objective import interleaved
+from gbt_jax._objective import interleave_rows
 
 SOLVERS = [gbt.NewtonCG(), gbt.NewtonCholesky(), gbt.LBFGS()]
 
@@ -338,7 +338,7 @@ def test_new_values_do_not_retrace():
 
 @pytest.mark.parametrize("num_rows", [4095, 4096, 10_000])
 def test_the_order_of_rows_does_not_matter(num_rows):
-    # From 4,096 rows on, sorted ones are dealt out in another order (`interleaved`).
+    # From 4,096 rows on, sorted rows are permuted (`interleave_rows`).
     rng = np.random.default_rng(0)
     a = np.sort(rng.integers(0, 40, num_rows))
     b = (a + 1 + rng.integers(0, 39, num_rows)) % 40
@@ -349,7 +349,7 @@ def test_the_order_of_rows_does_not_matter(num_rows):
         return gbt.Comparisons(a[order], b[order], value[order], weight[order], num_items=40)
 
     in_order = comparisons(np.arange(num_rows))
-    _, dealt = interleaved(model, in_order)
+    _, dealt = interleave_rows(model, in_order)
     columns = [np.stack([rows.a, rows.b, rows.value, rows.weight]) for rows in (in_order, dealt)]
     assert np.array_equal(*columns) == (num_rows < 4096)
     np.testing.assert_array_equal(*(np.sort(each) for each in columns))
