@@ -39,7 +39,7 @@ _LAW_ERROR = 6.0
 # The root mean square of g/ρ that counts as zero, for items with few rows. A solver that adds up n
 # terms of one sign one by one is off by ε √(n/12) of their sum, while ρ is at least 6 ε of it: more
 # than that from n = 256 or so.
-_ZERO, _LONG = 2.0, 256.0
+_ZERO, _LONG = 8.0, 256.0
 # A certified distance below this power of ε, relative to ‖θ − μ‖, is success as well. It decides
 # where items have weights of very different sizes.
 _DISTANCE = 0.4
@@ -124,8 +124,9 @@ def _is_zero(
 
     Item by item on the scale of its own errors: an item of little weight counts as much as others.
     """
-    unknown = jnp.where(gradient == 0, 0, jnp.inf)  # a gradient beyond errors of nothing
-    ratio = jnp.where(errors > 0, gradient / jnp.where(errors > 0, errors, 1), unknown)
+    # Beside a weight of 1 a solver cannot see less: the square underflows.
+    least = float(jnp.finfo(errors.dtype).tiny) ** 0.5
+    ratio = gradient / jnp.maximum(errors, least)
     num_items = partition.total((errors > 0).astype(errors.dtype))
     num_rows = partition.at(comparisons.a).total((comparisons.weight > 0).astype(errors.dtype))
     # The mean over items of n is 2 rows/items.

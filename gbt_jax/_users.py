@@ -121,7 +121,8 @@ def map_user_scores(
             known=Known(),
         )
         # A factor, because the derivatives of what was not found are NaN too.
-        factor = jnp.where(union.partition.spread(union.is_unbounded), jnp.nan, 1)
+        is_unbounded = union.partition.spread(jnp.asarray(union.is_unbounded))
+        factor = jnp.where(is_unbounded, jnp.nan, 1)
         pieces.append(scores * factor.astype(scores.dtype))
         place[chunk.slots] = start + chunk.items
         start += chunk.shape.items

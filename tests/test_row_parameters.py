@@ -376,10 +376,11 @@ def test_likelihood_intervals_of_each_row_s_law(davidson):
 def test_monotone_by_steps_of_each_row(davidson):
     before = davidson_scores()
     rises = []
-    for row in np.flatnonzero(TERNARY < 1):
+    for row in range(TERNARY.size):
+        step = 1 if TERNARY[row] < 1 else -1  # a value at the top is lowered
         value = TERNARY.copy()
-        value[row] += 1
-        moved = davidson_scores(value=value) - before
+        value[row] += step
+        moved = step * (davidson_scores(value=value) - before)
         rises.append(min(moved[A[row]], -moved[B[row]]))
     report = gbt.check_monotone(davidson)
     assert report.holds
@@ -482,7 +483,7 @@ def test_users_are_single_fits(many):
     assert report.holds
     singles = [gbt.check_monotone(fits[user]) for user in (0, 5)]
     assert report.margin <= min(single.margin for single in singles) + 1e-9
-    assert report.checked == np.sum(data.value < scale[data.row] * (1 - 1e-9))
+    assert report.checked == data.value.size
 
 
 def test_users_on_several_devices(many):
