@@ -316,7 +316,7 @@ def test_sharded_over_devices(data, fits, mesh):
     stacked = jax.tree.map(lambda leaf: np.stack([leaf] * 8), _users._input(MODEL, users, chunk))
     text = (
         _users._solve_sharded.lower(
-            MODEL.law, stacked, None, mesh=mesh, shape=chunk.shape, max_steps=9
+            MODEL.law, stacked, None, mesh=mesh, shape=chunk.shape, max_steps=9, known=Known()
         )
         .compile()
         .as_text()
