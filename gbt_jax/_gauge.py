@@ -48,6 +48,10 @@ class AbstractGauge(eqx.Module):
         """Scores at the level that the prior decides, or with mean zero where there is none."""
 
     @abc.abstractmethod
+    def centre_relative(self, x: Array) -> Array:
+        """The same of scores less `level`: where that is large, none of their digits are lost."""
+
+    @abc.abstractmethod
     def project_direction(self, x: Array) -> Array:
         """x − 1 qᵀx."""
 
@@ -77,6 +81,10 @@ class Regularised(AbstractGauge):
         """The scores."""
         return scores
 
+    def centre_relative(self, x: Array) -> Array:
+        """The scores."""
+        return x
+
     def project_direction(self, x: Array) -> Array:
         """x."""
         return x
@@ -96,17 +104,22 @@ class Regularised(AbstractGauge):
 
 @final
 class ComponentGauge(AbstractGauge):
-    """Levels of components are projected out in those problems whose prior is weak or missing."""
+    """Levels are projected out of those components whose prior is weak or missing."""
 
     component: Array | None  # a label for each item; None where all items are connected
     share: Array  # q
     mean: Array  # μ, or 0 where the component has no prior
-    is_weak: Array  # whether the item's problem has a weak prior, or none
+    is_free: Array  # whether the prior of the item's component is weak: its level is projected out
+    is_weak: Array  # whether the item's problem has an item with a weak prior, or none
     level: Array
 
     def centre(self, scores: Array) -> Array:
         """θ − 1 qᵀ(θ − μ)."""
         return scores - self._totals(self.share * (scores - self.mean))
+
+    def centre_relative(self, x: Array) -> Array:
+        """x − 1 qᵀ(x − (μ − level))."""
+        return x - self._totals(self.share * (x - (self.mean - self.level)))
 
     def project_direction(self, x: Array) -> Array:
         """x − 1 qᵀx."""
@@ -117,8 +130,8 @@ class ComponentGauge(AbstractGauge):
         return r - self.share * self._totals(r)
 
     def skip_if_regularised(self, project: Projector) -> Projector:
-        """Compute nothing if no problem has a weak prior, which is known at run time only."""
-        return lambda x: lax.cond(jnp.any(self.is_weak), lambda x: project(x), lambda x: x, x)
+        """Compute nothing if no component has a weak prior, which is known at run time only."""
+        return lambda x: lax.cond(jnp.any(self.is_free), lambda x: project(x), lambda x: x, x)
 
     def fill(self, matrix: Array) -> Array:
         """M + κ q qᵀ within each component, with κ the trace of M there."""
@@ -129,11 +142,11 @@ class ComponentGauge(AbstractGauge):
         return matrix + jnp.where(self.component[:, None] == self.component[None, :], outer, 0)
 
     def _totals(self, x: Array) -> Array:
-        """For each item of a weak problem the sum over its component, for others 0."""
+        """For each item of a component with a weak prior the sum over it, for others 0."""
         if self.component is None:
-            return jnp.where(self.is_weak, jnp.sum(x), 0)
+            return jnp.where(self.is_free, jnp.sum(x), 0)
         totals = gather(jax.ops.segment_sum(x, self.component, x.size), self.component)
-        return jnp.where(self.is_weak, totals, 0)
+        return jnp.where(self.is_free, totals, 0)
 
 
 def is_regularised(model: Model, comparisons: Comparisons) -> bool:
@@ -212,6 +225,8 @@ def find_gauge(
         component=component,
         share=jnp.where(has_prior, precision * inverse, 1 / members),
         mean=jnp.where(has_prior, mean, 0),
+        # One item with a firm prior determines the level of all that are connected with it.
+        is_free=weak_items & (total <= partition.spread(threshold)),
         is_weak=weak_items,
         level=jnp.where(weak_items, jnp.where(has_prior, pull * inverse, 0), level),
     )

@@ -28,6 +28,7 @@ from ._partition import ONE, AbstractPartition
 
 _FLATTER = 0.7  # of the smallest gradient so far: good, wherever along the step
 _MAX_HALVINGS = 200
+_MAX_REFINEMENTS = 30  # of a solve with a Cholesky factor
 _NEAR = 1e6  # of the rounding levels last known: from here on they are computed anew
 _NOISE_FACTOR = 2.0  # gradients below this many rounding levels are zero as far as one can tell
 _STALL_FACTOR = 1e3  # beyond this many, a gradient that stops shrinking is a failure
@@ -43,6 +44,13 @@ class Point(Protocol):
     size: Array  # √(gᵀ D⁻¹ g)
     curvature: Any
     diagonal: Array  # D, of the Hessian
+
+
+class Rounding(Protocol):
+    """Rounding errors of a gradient."""
+
+    noise: Array  # in the norm of `size`
+    errors: Array  # of each entry
 
 
 def _unchanged(x: Array) -> Array:
@@ -67,7 +75,7 @@ class Problem(NamedTuple):
     """
 
     evaluate: Callable[[Array], Any]  # x ↦ Point
-    noise: Callable[[Array, Any], Array]  # x, its Point ↦ rounding errors, in the norm of `size`
+    rounding: Callable[[Array, Any], Any]  # x, its Point ↦ Rounding
     loss: Callable[[Array], Array]  # x ↦ L(x)
     product: Callable[[Any, Array], Array]  # curvature, v ↦ ∇²L v
     dense: Callable[[Any], Array]  # Point ↦ ∇²L
@@ -92,18 +100,18 @@ class Descent(NamedTuple):
     steps: Array
 
 
-# problem, point, for which problems (the others get a direction of zero), relative precision ↦ d
+# problem, point, −∇L without what is not to be followed, relative precision ↦ d
 Direction = Callable[[Problem, Any, Array, Array], Descent]
 
 
 def cg_direction(max_steps: int) -> Direction:
     """Directions by conjugate gradients with the diagonal as preconditioner."""
 
-    def direction(problem: Problem, point: Any, turns: Array, forcing: Array) -> Descent:
+    def direction(problem: Problem, point: Any, downhill: Array, forcing: Array) -> Descent:
         return conjugate_gradients(
             lambda v: problem.product(point.curvature, v),
-            _downhill(problem, point, turns),
-            point.diagonal,
+            downhill,
+            scale_by_diagonal(point.diagonal),
             tolerance=forcing,
             max_steps=max_steps,
             partition=problem.partition,
@@ -113,16 +121,11 @@ def cg_direction(max_steps: int) -> Direction:
     return direction
 
 
-def cholesky_direction(problem: Problem, point: Any, turns: Array, forcing: Array) -> Descent:
+def cholesky_direction(problem: Problem, point: Any, downhill: Array, forcing: Array) -> Descent:
     """Directions by a dense factorisation, of one problem."""
     del forcing
-    rhs = _downhill(problem, point, turns)
-    step = cholesky_solve(problem.dense(point), rhs, problem.projection)
+    step = cholesky_solve(problem.dense(point), downhill, problem.projection)
     return Descent(step, jnp.ones((), jnp.int32))
-
-
-def _downhill(problem: Problem, point: Any, turns: Array) -> Array:
-    return jnp.where(problem.partition.spread(turns), -point.gradient, 0)
 
 
 def cholesky_solve(matrix: Array, rhs: Array, projection: Projection) -> Array:
@@ -130,28 +133,35 @@ def cholesky_solve(matrix: Array, rhs: Array, projection: Projection) -> Array:
 
     Scaling to a unit diagonal makes the factorisation as accurate as the problem allows when
     items have very different weights. A small shift keeps it from failing where rounding makes the
-    matrix indefinite.
+    matrix indefinite. Conjugate gradients with the factor as preconditioner remove what the shift
+    and rounding left: usually in two steps, in more where eigenvalues are below the shift.
     """
-    rhs = projection.residual(rhs)
     diagonal = jnp.diagonal(matrix)
     scale = lax.rsqrt(jnp.where(diagonal > 0, diagonal, 1))
     scaled = matrix * scale[:, None] * scale[None, :]
-    shift = float(jnp.finfo(matrix.dtype).eps) ** (2 / 3)
+    eps = float(jnp.finfo(matrix.dtype).eps)
     eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
-    factor = lax.linalg.cholesky(scaled + shift * eye, symmetrize_input=False)
+    factor = lax.linalg.cholesky(scaled + eps ** (2 / 3) * eye, symmetrize_input=False)
+    return conjugate_gradients(
+        lambda v: matrix @ v,
+        rhs,
+        lambda r: scale * jax.scipy.linalg.cho_solve((factor, True), scale * r),
+        tolerance=0.5 * eps,
+        max_steps=_MAX_REFINEMENTS,
+        projection=projection,
+    ).direction
 
-    def refine(_, x: Array) -> Array:
-        scaled_residual = scale * (rhs - matrix @ x)
-        return x + scale * jax.scipy.linalg.cho_solve((factor, True), scaled_residual)
 
-    # The first round solves; two more remove what the shift and rounding left.
-    return projection.direction(lax.fori_loop(0, 3, refine, jnp.zeros_like(rhs)))
+def scale_by_diagonal(diagonal: Array) -> Callable[[Array], Array]:
+    """The preconditioner r ↦ D⁻¹ r; 0 where the diagonal is."""
+    inverse = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
+    return lambda residual: inverse * residual
 
 
 def conjugate_gradients(
     product: Callable[[Array], Array],
     rhs: Array,
-    diagonal: Array,
+    precondition: Callable[[Array], Array],
     *,
     tolerance: Array | float,
     max_steps: int,
@@ -160,13 +170,12 @@ def conjugate_gradients(
 ) -> Descent:
     """Solve a positive semidefinite system.
 
-    With the diagonal D as preconditioner, until √(rᵀ D⁻¹ r) of the residual r is `tolerance` times
-    that of the right-hand side: no steps if that is 0, and NaN for NaN.
+    With r ↦ C r as preconditioner, until √(rᵀ C r) of the residual r is `tolerance` times that of
+    the right-hand side: no steps if that is 0, and NaN for NaN.
     What `projection` removes stays out of the solution and of the residuals.
     """
-    inverse = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
     rhs = projection.residual(rhs)
-    start = projection.direction(inverse * rhs)
+    start = projection.direction(precondition(rhs))
     rho_start = partition.inner(rhs, start)
     target = tolerance * tolerance * rho_start
 
@@ -184,7 +193,7 @@ def conjugate_gradients(
         length = partition.spread(ratio)
         x = x + length * direction
         residual = projection.residual(residual - length * image)
-        preconditioned = projection.direction(inverse * residual)
+        preconditioned = projection.direction(precondition(residual))
         rho_next = partition.inner(residual, preconditioned)
         share = jnp.where(moves, rho_next / jnp.where(moves, rho, 1), 0)
         direction = preconditioned + partition.spread(share) * direction
@@ -277,7 +286,7 @@ def _advance(
     is_open = _goes_on(counts, max_steps)
     is_flatter = point.size < _FLATTER * old.smallest
     asks = is_open & (~is_flatter | (point.size <= _NEAR * old.noise))
-    noise = _noise(problem, tried, point, asks, old.noise)
+    noise, errors = _rounding(problem, tried, point, asks, old.noise)
     near_rounding = (point.size <= _STALL_FACTOR * noise) & jnp.isfinite(noise)
     stalled = jnp.where(near_rounding & (point.size >= 0.5 * old.smallest), counts.stalled + 1, 0)
     settled = _is_settled(state.step, tried, partition)
@@ -290,7 +299,11 @@ def _advance(
     ended = at_rounding | is_close(tried, point.norm) | (stalled >= _STALL_STEPS)
     done = ended & settled & jnp.isfinite(point.norm)
     turns = accepted & ~done
-    step, inner = direction(problem, point, turns, _forcing(point.size, noise))
+    # An entry below its own rounding error is zero as far as one can tell. Following it would move
+    # what hangs on heavy items by their errors, which can be more than light items are off.
+    is_seen = partition.spread(turns) & (jnp.abs(point.gradient) > errors)
+    downhill = jnp.where(is_seen, -point.gradient, 0)
+    step, inner = direction(problem, point, downhill, _forcing(point.size, noise))
     numbers = _Numbers(
         length=jnp.ones_like(old.length),
         norm=point.norm,
@@ -317,15 +330,22 @@ def _advance(
     )
 
 
-def _noise(problem: Problem, x: Array, point: Any, asks: Array, last: Array) -> Array:
-    """Rounding errors of the gradient for those who ask, the last ones for the others.
+def _rounding(
+    problem: Problem, x: Array, point: Any, asks: Array, last: Array
+) -> tuple[Array, Array]:
+    """(noise, errors of entries) for those who ask, the last noise and no errors for the others.
 
     They take a pass over the data, and matter at the end alone: where the gradient comes near the
     last ones, or stops shrinking.
     """
-    found = lax.cond(jnp.any(asks), lambda: problem.noise(x, point), lambda: last)
+
+    def look() -> tuple[Array, Array]:
+        found = problem.rounding(x, point)
+        return found.noise, found.errors
+
+    noise, errors = lax.cond(jnp.any(asks), look, lambda: (last, jnp.zeros_like(x)))
     # What a problem gets must not depend on its neighbours.
-    return jnp.where(asks, found, last)
+    return jnp.where(asks, noise, last), jnp.where(problem.partition.spread(asks), errors, 0)
 
 
 def _forcing(size: Array, noise: Array) -> Array:

@@ -21,6 +21,8 @@ from ._model import Model
 from ._partition import ONE, AbstractPartition
 
 _LANES, _LANE_ROWS = 8, 512
+# How much larger gradients may be beside their errors item by item than they are all together.
+_UNEVEN = 0.5
 _RUNS = 0.25  # of all rows that repeat an item of the row before: then order matters
 
 
@@ -140,17 +142,27 @@ def evaluate(
     )
 
 
+class Rounding(NamedTuple):
+    """Of a gradient: in the norm of its `size`, and of each entry."""
+
+    noise: Array
+    errors: Array
+
+
 def rounding(
     model: Model,
     comparisons: Comparisons,
     scores: Array,
     point: Evaluation,
     partition: AbstractPartition = ONE,
-) -> Array:
-    """The rounding errors of an evaluated gradient, in the norm of its `size`.
+) -> Rounding:
+    """The rounding errors of an evaluated gradient.
 
     It takes a pass of its own, nearly as long as the one for the gradient. Row by row, because sums
     of items cannot tell terms that are all of one size from few large ones.
+
+    Errors of heavy items would hide the gradients of light ones in the norm of `size`. So `noise`
+    is at most `size` over `_UNEVEN` times the root mean square of gradient/error over items.
     """
     mean, precision = model.prior(comparisons.num_items, scores.dtype)
     value, weight = _columns(comparisons, scores.dtype)
@@ -165,8 +177,15 @@ def rounding(
     # The ratio first: fourth powers of weights overflow long before their squares do.
     drift = point.sums * (point.sums / (36 * jnp.where(squares > 0, squares, 1)))
     pull = precision * (scores - mean)
-    total = partition.inner(pull * pull + squares + drift, _inverse(point.diagonal))
-    return jnp.finfo(scores.dtype).eps * jnp.sqrt(total)
+    held = precision * jnp.abs(scores)  # the scores in the pull are rounded, too
+    total = pull * pull + held * held + squares + drift
+    eps, errors = float(jnp.finfo(scores.dtype).eps), jnp.sqrt(total)
+    whole = eps * jnp.sqrt(partition.inner(total, _inverse(point.diagonal)))
+    ratios = point.gradient * _inverse(errors)
+    num_items = partition.total((errors > 0).astype(errors.dtype))
+    ratio = jnp.sqrt(partition.inner(ratios, ratios) / jnp.maximum(num_items, 1))
+    even = eps * point.size / jnp.where(ratio > 0, _UNEVEN * ratio, 1)
+    return Rounding(jnp.where(ratio > 0, jnp.minimum(whole, even), whole), eps * errors)
 
 
 def _inverse(diagonal: Array) -> Array:

@@ -69,13 +69,13 @@ def find_optimum(
     comparisons = _without_rows(comparisons, is_bad, partition)
     gauge = find_gauge(model, comparisons, partition, **known._asdict())
     mean, precision = model.prior(comparisons.num_items, comparisons.value.dtype)
-    start = gauge.centre(jnp.where(precision > 0, mean, gauge.level))
-    if initial is not None:
-        warm = gauge.centre(initial)
-        losses = (negative_log_posterior(model, comparisons, x) for x in (warm, start))
-        start = jnp.where(jnp.less(*losses), warm, start)
     # The solver sees scores less their common level, so that a large one costs it no digits.
     relative = eqx.tree_at(lambda model: model.prior_mean, model, mean - gauge.level)
+    start = gauge.centre_relative(jnp.where(precision > 0, mean - gauge.level, 0))
+    if initial is not None:
+        warm = gauge.centre_relative(initial - gauge.level)
+        losses = (negative_log_posterior(relative, comparisons, x) for x in (warm, start))
+        start = jnp.where(jnp.less(*losses), warm, start)
 
     def allowed_error(x: Array) -> Array:
         assert tolerances is not None
@@ -101,11 +101,11 @@ def find_optimum(
     )
     outcome = solver.minimise(
         problem(*ordered, gauge, partition),
-        start - gauge.level,
+        start,
         is_close=is_close,
         max_steps=max_steps,
     )
-    scores = gauge.centre(outcome.x + gauge.level)
+    scores = gauge.centre_relative(outcome.x) + gauge.level
     verdict = certify(model, comparisons, scores, gauge, partition)
     is_right = verdict.is_certified
     if tolerances is not None:

@@ -54,7 +54,7 @@ class NewtonCG(AbstractSolver):
         return _newton.conjugate_gradients(
             lambda v: problem.product(point.curvature, v),
             rhs,
-            point.diagonal,
+            _newton.scale_by_diagonal(point.diagonal),
             tolerance=0.5 * float(jnp.finfo(rhs.dtype).eps),
             max_steps=self.max_inner_steps,
             partition=problem.partition,

@@ -22,7 +22,7 @@ def test_conjugate_gradients(systems):
         found = _newton.conjugate_gradients(
             lambda v, m=matrix: jnp.asarray(m) @ v,
             jnp.asarray(rhs),
-            jnp.asarray(np.diag(matrix)),
+            _newton.scale_by_diagonal(jnp.asarray(np.diag(matrix))),
             tolerance=1e-15,
             max_steps=100,
         )
@@ -34,6 +34,18 @@ def test_conjugate_gradients(systems):
             expected,
             rtol=1e-11,
         )
+
+
+def test_cholesky_solve_with_eigenvalues_below_its_shift():
+    """Two heavy items that hang on the rest by a thread: the shift hides the thread at first."""
+    heavy, thread = 1e6, 1e-6
+    matrix = np.array([[heavy, -heavy, 0], [-heavy, heavy, 0], [0, 0, 0.0]])
+    matrix += thread * np.array([[1, 0, -1], [0, 0, 0], [-1, 0, 1.0]]) + 1e-6 * np.eye(3)
+    rhs = np.array([2e-6, 0, -2e-6])
+    found = _newton.cholesky_solve(jnp.asarray(matrix), jnp.asarray(rhs), _newton.NO_PROJECTION)
+    # The pair moves as one: its level x and the third score y have 2 equations.
+    x, y = np.linalg.solve([[3e-6, -1e-6], [-1e-6, 2e-6]], [2e-6, -2e-6])
+    np.testing.assert_allclose(found, [x, x, y], rtol=1e-3)
 
 
 def test_problems_side_by_side_do_not_see_each_other(systems):
@@ -59,7 +71,7 @@ def test_problems_side_by_side_do_not_see_each_other(systems):
         return _newton.conjugate_gradients(
             product,
             jnp.asarray(rhs),
-            jnp.asarray(np.diag(whole)),
+            _newton.scale_by_diagonal(jnp.asarray(np.diag(whole))),
             tolerance=1e-15,
             max_steps=100,
             partition=partition,
