@@ -31,7 +31,7 @@ import adversarial
 import jax
 import numpy as np
 from adversarial import Problem, Setting
-from verdicts import SUCCESS, Answer, Judge, Kind, Verdict
+from verdicts import SUCCESS, Answer, Judge, Kind, Method, Verdict
 
 import gbt_jax as gbt
 
@@ -167,7 +167,7 @@ def judged_rows(problems: list[Problem]) -> list[Row]:
     """All verdicts about problems of one setting."""
     judge, rows, confirmed = Judge(problems), [], 0
     for mode, answers in runs(judge):
-        verdicts = judge.verdicts(answers, first_order=mode == "LBFGS")
+        verdicts = judge.verdicts(answers, _method(mode, problems[0].num_items))
         for i, (answer, verdict) in enumerate(zip(answers, verdicts, strict=True)):
             if answer is None:
                 continue
@@ -175,6 +175,15 @@ def judged_rows(problems: list[Problem]) -> list[Row]:
                 verdict, confirmed = judge.confirm(i, answer, verdict), confirmed + 1
             rows.append(_row(problems[i], mode, answer, verdict))
     return rows
+
+
+def _method(mode: str, num_items: int) -> Method:
+    if mode == "LBFGS":
+        return "first order"
+    is_direct = mode == "NewtonCholesky" or (
+        num_items <= 48 and mode not in ("NewtonCG", "fit_users")
+    )
+    return "direct" if is_direct else "conjugate gradients"
 
 
 def _row(problem: Problem, mode: str, answer: Answer, verdict: Verdict) -> Row:

@@ -22,6 +22,7 @@ the first bad verdicts are confirmed with 50 digits.
 
 import dataclasses
 import enum
+from typing import Literal
 
 import numpy as np
 import reference_optimum
@@ -30,6 +31,10 @@ from reference_laws import Array
 from reference_optimum import Optimum
 
 SUCCESS = "successful"
+
+
+# How linear systems are solved, which limits the condition numbers that a fit can handle.
+Method = Literal["direct", "conjugate gradients", "first order"]
 
 
 class Kind(enum.Enum):
@@ -76,7 +81,7 @@ class Judge:
         self.problems = problems
         self.optima = reference_optimum.optima(problems)
 
-    def verdicts(self, answers: list[Answer | None], *, first_order: bool = False) -> list:
+    def verdicts(self, answers: list[Answer | None], method: Method = "direct") -> list:
         """A verdict for each problem; None where there is no answer."""
         blank = np.zeros(self.problems[0].num_items)
         scores = np.stack([blank if x is None else np.asarray(x.scores, float) for x in answers])
@@ -94,7 +99,7 @@ class Judge:
                 found.append(_judge_success(self.problems[i], self.optima[i], answer, *sizes))
             else:
                 found.append(
-                    _judge_failure(self.problems[i], self.optima[i], answer.result, first_order)
+                    _judge_failure(self.problems[i], self.optima[i], answer.result, method)
                 )
         return found
 
@@ -153,14 +158,14 @@ def _judge_success(
     return Verdict(Kind.RIGHT, excess=excess)
 
 
-def _judge_failure(problem: Problem, optimum: Optimum, name: str, first_order: bool) -> Verdict:
+def _judge_failure(problem: Problem, optimum: Optimum, name: str, method: Method) -> Verdict:
     if name == "no_finite_optimum" and optimum.exists_clearly:
         return Verdict(Kind.WRONG_CLAIM, "a finite optimum exists", 1.0)
-    reason = explanation(problem, optimum, first_order)
+    reason = explanation(problem, optimum, method)
     return Verdict(Kind.EXPLAINED if reason else Kind.UNEXPLAINED, reason or name)
 
 
-def explanation(problem: Problem, optimum: Optimum, first_order: bool = False) -> str | None:
+def explanation(problem: Problem, optimum: Optimum, method: Method = "direct") -> str | None:
     """Why a fit of this problem may fail, or None."""
     dtype = problem.setting.dtype
     eps = float(np.finfo(dtype).eps)
@@ -176,6 +181,8 @@ def explanation(problem: Problem, optimum: Optimum, first_order: bool = False) -
     gaps = optimum.scores[problem.a[counts]] - optimum.scores[problem.b[counts]]
     if optimum.condition * eps >= 1e-2:
         return "condition number times ε above 1e-2"
+    if method != "direct" and optimum.condition * eps >= 1e-4:
+        return "condition number times ε above 1e-4, by conjugate gradients"
     # As the certificate does: rows are off by up to 6 ε, by four deviations of that, and a score
     # must be known to 1%.
     if 24 * optimum.allowed(dtype).max() >= 0.01 * (1 + float(np.abs(gaps).max(initial=0))):
@@ -185,7 +192,7 @@ def explanation(problem: Problem, optimum: Optimum, first_order: bool = False) -
         return "weights span more than the dtype"
     if _overflows(problem):
         return "the loss overflows at the prior mean"
-    if first_order and optimum.condition >= 1e6:
+    if method == "first order" and optimum.condition >= 1e6:
         return "ill-conditioned for a first-order method"
     return None
 

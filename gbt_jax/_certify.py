@@ -84,7 +84,8 @@ def certify(
     precision = precision / partition.spread(unit)
     pull, eps = precision * (scores - mean), float(jnp.finfo(scores.dtype).eps)
     row_errors = item_sums(comparisons, rows.error)
-    high, low, anchor = exact_sums(comparisons, rows.slope, row_errors / eps, partition)
+    largest = partition.largest(row_errors) / eps  # at least Σ |slopes| of any item
+    high, low, anchor = exact_sums(comparisons, rows.slope, largest, partition)
     gradient = (pull + high) + low
     # 1/σ², the difference, the product and the two sums above are rounded too.
     pull_error = eps * (6 * jnp.abs(pull) + precision * (jnp.abs(scores) + jnp.abs(mean)))

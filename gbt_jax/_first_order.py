@@ -44,7 +44,7 @@ def minimise(
 
     def is_done(state) -> Array:
         z, point, _, _, stalled, _ = state
-        noise = problem.rounding(place(z), point).noise
+        noise = problem.refine(place(z), point).noise
         near = (point.size <= _STALL_FACTOR * noise) & jnp.isfinite(noise)
         at_rounding = near & (point.size <= _NOISE_FACTOR * noise)
         return at_rounding | is_close(place(z), point.norm) | ((stalled >= _STALL_STEPS) & near)

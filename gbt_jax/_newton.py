@@ -28,6 +28,9 @@ from ._partition import ONE, AbstractPartition
 
 _FLATTER = 0.7  # of the smallest gradient so far: good, wherever along the step
 _MAX_HALVINGS = 200
+# The longest step, relative to 1 + the largest score. Where rows are saturated the curvature says
+# little, and scores so large that rounding hides the way back must not be tried.
+_LONGEST = 1e3
 _MAX_REFINEMENTS = 30  # of a solve with a Cholesky factor
 _NEAR = 1e6  # of the rounding levels last known: from here on they are computed anew
 _NOISE_FACTOR = 2.0  # gradients below this many rounding levels are zero as far as one can tell
@@ -46,11 +49,13 @@ class Point(Protocol):
     diagonal: Array  # D, of the Hessian
 
 
-class Rounding(Protocol):
-    """Rounding errors of a gradient."""
+class Refinement(Protocol):
+    """A gradient as exact as the precision allows, with its norms and its rounding errors."""
 
-    noise: Array  # in the norm of `size`
-    errors: Array  # of each entry
+    gradient: Array
+    norm: Array
+    size: Array
+    noise: Array  # rounding errors, in the norm of `size`
 
 
 def _unchanged(x: Array) -> Array:
@@ -75,7 +80,7 @@ class Problem(NamedTuple):
     """
 
     evaluate: Callable[[Array], Any]  # x ↦ Point
-    rounding: Callable[[Array, Any], Any]  # x, its Point ↦ Rounding
+    refine: Callable[[Array, Any], Any]  # x, its Point ↦ Refinement
     loss: Callable[[Array], Array]  # x ↦ L(x)
     product: Callable[[Any, Array], Array]  # curvature, v ↦ ∇²L v
     dense: Callable[[Any], Array]  # Point ↦ ∇²L
@@ -100,7 +105,7 @@ class Descent(NamedTuple):
     steps: Array
 
 
-# problem, point, −∇L without what is not to be followed, relative precision ↦ d
+# problem, point, −∇L of those problems that take a step, relative precision ↦ d
 Direction = Callable[[Problem, Any, Array, Array], Descent]
 
 
@@ -286,7 +291,8 @@ def _advance(
     is_open = _goes_on(counts, max_steps)
     is_flatter = point.size < _FLATTER * old.smallest
     asks = is_open & (~is_flatter | (point.size <= _NEAR * old.noise))
-    noise, errors = _rounding(problem, tried, point, asks, old.noise)
+    point, noise = _refine(problem, tried, point, asks, old.noise)
+    is_flatter = point.size < _FLATTER * old.smallest
     near_rounding = (point.size <= _STALL_FACTOR * noise) & jnp.isfinite(noise)
     stalled = jnp.where(near_rounding & (point.size >= 0.5 * old.smallest), counts.stalled + 1, 0)
     settled = _is_settled(state.step, tried, partition)
@@ -299,13 +305,10 @@ def _advance(
     ended = at_rounding | is_close(tried, point.norm) | (stalled >= _STALL_STEPS)
     done = ended & settled & jnp.isfinite(point.norm)
     turns = accepted & ~done
-    # An entry below its own rounding error is zero as far as one can tell. Following it would move
-    # what hangs on heavy items by their errors, which can be more than light items are off.
-    is_seen = partition.spread(turns) & (jnp.abs(point.gradient) > errors)
-    downhill = jnp.where(is_seen, -point.gradient, 0)
+    downhill = jnp.where(partition.spread(turns), -point.gradient, 0)
     step, inner = direction(problem, point, downhill, _forcing(point.size, noise))
     numbers = _Numbers(
-        length=jnp.ones_like(old.length),
+        length=_first_length(step, tried, partition),
         norm=point.norm,
         noise=noise,
         smallest=jnp.minimum(old.smallest, point.size),
@@ -330,22 +333,24 @@ def _advance(
     )
 
 
-def _rounding(
-    problem: Problem, x: Array, point: Any, asks: Array, last: Array
-) -> tuple[Array, Array]:
-    """(noise, errors of entries) for those who ask, the last noise and no errors for the others.
+def _refine(problem: Problem, x: Array, point: Any, asks: Array, last: Array) -> tuple[Any, Array]:
+    """(the point with a refined gradient, its noise) for those who ask.
 
-    They take a pass over the data, and matter at the end alone: where the gradient comes near the
-    last ones, or stops shrinking.
+    The others keep their point and the last noise. It takes a pass over the data, and matters at
+    the end alone: where the gradient comes near the last noise, or stops shrinking.
     """
 
-    def look() -> tuple[Array, Array]:
-        found = problem.rounding(x, point)
-        return found.noise, found.errors
+    def look() -> tuple[Array, ...]:
+        found = problem.refine(x, point)
+        return found.gradient, found.norm, found.size, found.noise
 
-    noise, errors = lax.cond(jnp.any(asks), look, lambda: (last, jnp.zeros_like(x)))
+    rough = point.gradient, point.norm, point.size, last
+    found = lax.cond(jnp.any(asks), look, lambda: rough)
     # What a problem gets must not depend on its neighbours.
-    return jnp.where(asks, noise, last), jnp.where(problem.partition.spread(asks), errors, 0)
+    at_items = problem.partition.spread(asks)
+    gradient = jnp.where(at_items, found[0], rough[0])
+    norm, size, noise = (jnp.where(asks, x, y) for x, y in zip(found[1:], rough[1:], strict=True))
+    return point._replace(gradient=gradient, norm=norm, size=size), noise
 
 
 def _forcing(size: Array, noise: Array) -> Array:
@@ -359,6 +364,12 @@ def _forcing(size: Array, noise: Array) -> Array:
     terms = noise / jnp.finfo(size.dtype).eps
     forcing = jnp.minimum(0.3, (4 * size / terms) ** 0.9)
     return jnp.maximum(forcing, 0.5 * noise / size)
+
+
+def _first_length(step: Array, x: Array, partition: AbstractPartition) -> Array:
+    """1, or less for a step that is too long."""
+    moved, reach = (partition.largest(jnp.abs(entries)) for entries in (step, x))
+    return jnp.minimum(1, _LONGEST * (1 + reach) / jnp.where(moved > 0, moved, 1))
 
 
 def _is_settled(step: Array, x: Array, partition: AbstractPartition) -> Array:

@@ -108,7 +108,6 @@ class Evaluation(NamedTuple):
     size: Array
     curvature: Array  # w Φ''(t), one per comparison
     diagonal: Array
-    sums: Array  # squares of the sums, added up one by one, that make up each gradient
 
 
 def evaluate(
@@ -122,15 +121,7 @@ def evaluate(
     value, weight = _columns(comparisons, scores.dtype)
     t = _differences(comparisons, scores)
     slopes, curvature = weight * (model.law.mean(t) - value), weight * model.law.variance(t)
-    pull = precision * (scores - mean)
-    if _has_long_sums(comparisons, scores.dtype):
-        sizes = item_sums(comparisons, jnp.abs(slopes))
-        high, low, _ = exact_sums(comparisons, slopes, sizes, partition)
-        gradient, sums = (pull + high) + low, jnp.zeros_like(pull)
-    else:
-        # Column by column: an array of pairs would be filled entry by entry, not by vectors.
-        first, second = _scatter(comparisons, slopes)
-        gradient, sums = pull + (first - second), jnp.square(first) + jnp.square(second)
+    gradient = _add_differences(precision * (scores - mean), comparisons, slopes)
     diagonal = precision + item_sums(comparisons, curvature)
     return Evaluation(
         gradient=gradient,
@@ -138,28 +129,34 @@ def evaluate(
         size=jnp.sqrt(partition.inner(gradient, gradient * _inverse(diagonal))),
         curvature=curvature,
         diagonal=diagonal,
-        sums=sums,
     )
 
 
-class Rounding(NamedTuple):
-    """Of a gradient: in the norm of its `size`, and of each entry."""
+class Refinement(NamedTuple):
+    """An evaluated gradient again, without rounding errors of its sums, and with those of its rows.
 
-    noise: Array
-    errors: Array
+    Sums that are added up one by one hide light rows beside heavy ones, and drift where there are
+    very many. Errors of the rows remain; they cancel in the sum over the two items of a row, so
+    that they do not move what hangs on both.
+    """
+
+    gradient: Array
+    norm: Array
+    size: Array
+    noise: Array  # rounding errors in the norm of `size`
 
 
-def rounding(
+def refine(
     model: Model,
     comparisons: Comparisons,
     scores: Array,
     point: Evaluation,
     partition: AbstractPartition = ONE,
-) -> Rounding:
-    """The rounding errors of an evaluated gradient.
+) -> Refinement:
+    """The gradient with exact sums, and its rounding errors.
 
-    It takes a pass of its own, nearly as long as the one for the gradient. Row by row, because sums
-    of items cannot tell terms that are all of one size from few large ones.
+    It takes a pass of its own, somewhat longer than the one for the gradient, and is needed at the
+    end alone.
 
     Errors of heavy items would hide the gradients of light ones in the norm of `size`. So `noise`
     is at most `size` over `_UNEVEN` times the root mean square of gradient/error over items.
@@ -168,24 +165,29 @@ def rounding(
     value, weight = _columns(comparisons, scores.dtype)
     at_a, at_b = gather(scores, comparisons.a), gather(scores, comparisons.b)
     expected = model.law.mean(at_a - at_b)
+    slopes = weight * (expected - value)
     # Every term is rounded to a relative ε, and so is t = θ_a − θ_b, by ε times the scores.
     moved = jnp.abs(at_a) + jnp.abs(at_b)
     terms = weight * (jnp.abs(expected) + jnp.abs(value)) + point.curvature * moved
-    squares = item_sums(comparisons, terms * terms)
-    # A sum S of n terms of one size and sign, added one by one, is off by ε S √(n/36) or so, and
-    # n = S²/Q with Q the sum of their squares. Sums that change sign on the way have a small S.
-    # The ratio first: fourth powers of weights overflow long before their squares do.
-    drift = point.sums * (point.sums / (36 * jnp.where(squares > 0, squares, 1)))
+    bound = partition.at(comparisons.a).total(jnp.abs(slopes))
+    high, low, _ = exact_sums(comparisons, slopes, bound, partition)
     pull = precision * (scores - mean)
     held = precision * jnp.abs(scores)  # the scores in the pull are rounded, too
-    total = pull * pull + held * held + squares + drift
-    eps, errors = float(jnp.finfo(scores.dtype).eps), jnp.sqrt(total)
-    whole = eps * jnp.sqrt(partition.inner(total, _inverse(point.diagonal)))
-    ratios = point.gradient * _inverse(errors)
-    num_items = partition.total((errors > 0).astype(errors.dtype))
+    squares = pull * pull + held * held + item_sums(comparisons, terms * terms)
+    gradient, inverse = (pull + high) + low, _inverse(point.diagonal)
+    size = jnp.sqrt(partition.inner(gradient, gradient * inverse))
+    ratios = gradient * _inverse(jnp.sqrt(squares))
+    num_items = partition.total((squares > 0).astype(squares.dtype))
     ratio = jnp.sqrt(partition.inner(ratios, ratios) / jnp.maximum(num_items, 1))
-    even = eps * point.size / jnp.where(ratio > 0, _UNEVEN * ratio, 1)
-    return Rounding(jnp.where(ratio > 0, jnp.minimum(whole, even), whole), eps * errors)
+    whole = jnp.sqrt(partition.inner(squares, inverse))
+    even = size / jnp.where(ratio > 0, _UNEVEN * ratio, 1)
+    eps = float(jnp.finfo(scores.dtype).eps)
+    return Refinement(
+        gradient=gradient,
+        norm=jnp.sqrt(partition.inner(gradient, gradient)),
+        size=size,
+        noise=eps * jnp.where(ratio > 0, jnp.minimum(whole, even), whole),
+    )
 
 
 def _inverse(diagonal: Array) -> Array:
@@ -227,28 +229,43 @@ def _differences(comparisons: Comparisons, scores: Array) -> Array:
     return gather(scores, comparisons.a) - gather(scores, comparisons.b)
 
 
-def _has_long_sums(comparisons: Comparisons, dtype) -> bool:
-    """Whether items have so many rows that rounding of their sums would exceed that of the rows."""
-    most = 64 if jnp.finfo(dtype).bits < 64 else 4096
-    return len(comparisons) > most * comparisons.num_items
-
-
 def exact_sums(
-    comparisons: Comparisons, rows: Array, sizes: Array, partition: AbstractPartition
+    comparisons: Comparisons, rows: Array, bound: Array, partition: AbstractPartition
 ) -> tuple[Array, Array, Array]:
     """Bᵀ rows in two parts, of which the first has no rounding errors in any order of rows.
 
-    Each row is split into a multiple of ε A and a rest, where the anchor A, a power of two, is
-    above all `sizes`, which are at least Σ |rows| of each item. Returns (sums of the multiples,
-    sums of the rests, A of each problem).
+    Each row is split into a multiple of ε A and a rest, where the anchor A of each problem, a power
+    of two, is above `bound`, which is at least Σ |rows| of each of its items. Returns (sums of the
+    multiples, sums of the rests, A of each problem).
     """
-    exponent = jnp.frexp(partition.largest(sizes))[1]
-    anchor = jnp.ldexp(jnp.ones((), rows.dtype), exponent + 1)
-    at_rows = partition.at(comparisons.a).spread(anchor)
-    high = (rows + at_rows) - at_rows
-    zero = jnp.zeros(comparisons.num_items, rows.dtype)
-    low = _add_differences(zero, comparisons, rows - high)
-    return _add_differences(zero, comparisons, high), low, anchor
+    anchor = jnp.ldexp(jnp.ones((), rows.dtype), jnp.frexp(bound)[1] + 1)
+    high, low = _paired_sums(comparisons, rows, partition.at(comparisons.a).spread(anchor))
+    return high, low, anchor
+
+
+def _paired_sums(comparisons: Comparisons, rows: Array, anchor: Array) -> tuple[Array, Array]:
+    """Bᵀ h and Bᵀ (rows − h), h = (rows + A) − A, with one and the same h in both.
+
+    Where two kernels compute h, one may contract a product in `rows` and the sum to a fused
+    multiply-add and round to the other neighbour, which is off by ε A. XLA keeps kernels apart by
+    an optimisation barrier, but not on the CPU: there complex numbers carry both parts.
+    """
+    size = comparisons.num_items
+
+    def together(rows: Array, anchor: Array) -> tuple[Array, Array]:
+        high = (rows + anchor) - anchor
+        pairs = lax.complex(high, rows - high)
+        sums = _add_differences(jnp.zeros(size, pairs.dtype), comparisons, pairs)
+        return sums.real, sums.imag
+
+    def apart(rows: Array, anchor: Array) -> tuple[Array, Array]:
+        high = lax.optimization_barrier((rows + anchor) - anchor)
+        zero = jnp.zeros(size, rows.dtype)
+        low = _add_differences(zero, comparisons, rows - high)
+        return _add_differences(zero, comparisons, high), low
+
+    anchor = jnp.broadcast_to(anchor, rows.shape)
+    return lax.platform_dependent(rows, anchor, cpu=together, default=apart)
 
 
 def item_sums(comparisons: Comparisons, rows: Array) -> Array:
@@ -262,13 +279,6 @@ def _add_differences(entries: Array, comparisons: Comparisons, rows: Array) -> A
     """entries + Bᵀ rows."""
     added = entries.at[comparisons.a].add(rows, **IN_RANGE)
     return added.at[comparisons.b].subtract(rows, **IN_RANGE)
-
-
-def _scatter(comparisons: Comparisons, rows: Array) -> tuple[Array, Array]:
-    """For each item the sum of the rows in which it stands first, and of those where second."""
-    n = comparisons.num_items
-    first = jax.ops.segment_sum(rows, comparisons.a, n)
-    return first, jax.ops.segment_sum(rows, comparisons.b, n)
 
 
 def _columns(comparisons: Comparisons, dtype) -> tuple[Array, Array]:

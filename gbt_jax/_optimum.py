@@ -23,7 +23,7 @@ from ._objective import (
     interleave_rows,
     losses,
     negative_log_posterior,
-    rounding,
+    refine,
 )
 from ._partition import ONE, AbstractPartition
 from ._results import RESULTS
@@ -140,7 +140,7 @@ def problem(
     """What a solver sees of a model and comparisons."""
     return Problem(
         functools.partial(evaluate, model, comparisons, partition=partition),
-        functools.partial(rounding, model, comparisons, partition=partition),
+        functools.partial(refine, model, comparisons, partition=partition),
         functools.partial(losses, model, comparisons, partition=partition),
         functools.partial(hessian_product, model, comparisons),
         lambda point: gauge.fill(dense_hessian(comparisons, point)),

@@ -11,7 +11,7 @@ from jax import Array, lax
 
 from .._comparisons import Comparisons
 from .._model import Model
-from .._newton import conjugate_gradients
+from .._newton import conjugate_gradients, scale_by_diagonal
 from .._objective import hessian_product
 from ._base import AbstractCurvature, Edges
 from ._levels import Levels, parts_of_hessian
@@ -146,7 +146,7 @@ def _solve_block(of: IterativeCurvature, rhs: Array) -> tuple[Array, Array]:
     solve = functools.partial(
         conjugate_gradients,
         product,
-        diagonal=of.hessian_diagonal + levels.added * levels.share,
+        precondition=scale_by_diagonal(of.hessian_diagonal + levels.added * levels.share),
         tolerance=float(jnp.finfo(rhs.dtype).eps),
         max_steps=20 * of.num_items + 100,
     )
