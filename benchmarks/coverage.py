@@ -89,7 +89,7 @@ def around(centre: np.ndarray, width: np.ndarray, level: float) -> tuple:
 def laplace(fit: gbt.Fit, key: jax.Array) -> list[Ends]:
     made, (a, b) = gbt.curvature(fit), neighbours(fit.scores.size)
     scores = np.asarray(fit.scores)
-    width = np.asarray(gbt.difference_std(fit, a, b, using=made))
+    width = np.asarray(gbt.uncertainty.difference_std(fit, a, b, using=made))
     found = []
     for level in LEVELS:
         ranks = gbt.rank_intervals(fit, level=level, key=key, using=made)
@@ -120,12 +120,12 @@ def of_draws(draws: np.ndarray) -> list[Ends]:
 def nuts(fit: gbt.Fit, key: jax.Array) -> list[Ends]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # 1% of R-hats exceed their limit by chance
-        return of_draws(np.asarray(gbt.sample_posterior(fit, 500, key=key, warmup=300).flat))
+        return of_draws(np.asarray(gbt.uncertainty.sample_posterior(fit, 500, key=key, warmup=300).flat))
 
 
 def profile(fit: gbt.Fit, key: jax.Array) -> list[Ends]:
     del key
-    return [Ends(gbt.profile_intervals(fit, level=level), None, None) for level in LEVELS]
+    return [Ends(gbt.uncertainty.profile_intervals(fit, level=level), None, None) for level in LEVELS]
 
 
 def likelihood(fit: gbt.Fit, key: jax.Array) -> list[Ends]:
@@ -133,18 +133,18 @@ def likelihood(fit: gbt.Fit, key: jax.Array) -> list[Ends]:
     found = []
     for level in LEVELS:
         drop = scipy.stats.norm.ppf(0.5 + level / 2) ** 2 / 2
-        sides = gbt.likelihood_intervals(fit, drop=drop)
+        sides = gbt.uncertainty.likelihood_intervals(fit, drop=drop)
         found.append(Ends((fit.scores - sides.left, fit.scores + sides.right), None, None))
     return found
 
 
 def bootstrap(fit: gbt.Fit, key: jax.Array) -> list[Ends]:
-    return of_draws(np.asarray(gbt.bootstrap(fit, RESAMPLES, key=key)))
+    return of_draws(np.asarray(gbt.uncertainty.bootstrap(fit, RESAMPLES, key=key)))
 
 
 def sandwich(fit: gbt.Fit, key: jax.Array) -> list[Ends]:
     del key
-    matrix, scores = np.asarray(gbt.robust_covariance(fit)), np.asarray(fit.scores)
+    matrix, scores = np.asarray(gbt.uncertainty.robust_covariance(fit)), np.asarray(fit.scores)
     a, b = neighbours(scores.size)
     own = np.sqrt(np.diagonal(matrix))
     apart = np.sqrt(np.maximum(matrix[a, a] + matrix[b, b] - 2 * matrix[a, b], 0))

@@ -23,7 +23,7 @@ import scipy.sparse
 from contestants.protocol import Problem
 from peer_problems import TOURNESOL, binary, erdos_renyi, largest, tournesol
 
-from gbt_jax._arrays import IN_RANGE, gather
+from gbt_jax._util._arrays import IN_RANGE, gather
 
 WIDTHS = (4, 8, 16)
 REPEATS = 20  # products in one program

@@ -94,7 +94,11 @@ def _point_moments(t: Array, value: Array, values: Array, masses: Array) -> Mome
         chance = mass * np.exp(tilt - tilt.max(axis=1, keepdims=True))
         chance /= chance.sum(axis=1, keepdims=True)
         gap = values - value[rows, None]
-        residual[rows] = (chance * gap).sum(axis=1)
+        # Near t = 0 the two ends of the support cancel: there p(v) − p(−v) = −p(v) expm1(−2tv).
+        is_near = np.abs(tilt).max(axis=1) < 0.5
+        pairs = -chance * values * np.expm1(np.where(is_near[:, None], -2 * tilt, 0))
+        near = pairs[:, values > 0].sum(axis=1) - value[rows]
+        residual[rows] = np.where(is_near, near, (chance * gap).sum(axis=1))
         variance[rows] = (chance * (gap - residual[rows, None]) ** 2).sum(axis=1)
     return Moments(residual.reshape(shape), variance.reshape(shape))
 

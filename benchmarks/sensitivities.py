@@ -22,12 +22,12 @@ from gbt_jax import laws
 
 def show_influences(comparisons: gbt.Comparisons) -> None:
     fit = gbt.fit(gbt.Model(laws.Uniform(), 7.0), comparisons)
-    best = best_times({"all": lambda: gbt.influence(fit)}, 3)["all"]
-    found = np.asarray(gbt.influence(fit))
+    best = best_times({"all": lambda: gbt.influence.leave_out(fit)}, 3)["all"]
+    found = np.asarray(gbt.influence.leave_out(fit))
     top = np.argsort(-np.linalg.norm(found, axis=0))[:100]
-    gbt.influence(fit, comparisons=top[:1], exact=True)
+    gbt.influence.leave_out(fit, comparisons=top[:1], exact=True)
     start = time.perf_counter()
-    exact = np.asarray(gbt.influence(fit, comparisons=top, exact=True))
+    exact = np.asarray(gbt.influence.leave_out(fit, comparisons=top, exact=True))
     refits = (time.perf_counter() - start) / top.size * len(comparisons)
     error = np.linalg.norm(found[:, top] - exact, axis=0) / np.linalg.norm(exact, axis=0)
     print(

@@ -24,9 +24,9 @@ import peer_problems
 
 import gbt_jax as gbt
 from gbt_jax import laws
-from gbt_jax._certify import certify
-from gbt_jax._gauge import find_gauge, is_regularised
-from gbt_jax._objective import evaluate, hessian_product, interleave_rows
+from gbt_jax._inference._certify import certify
+from gbt_jax._inference._gauge import find_gauge, is_regularised
+from gbt_jax._inference._objective import evaluate, hessian_product, interleave_rows
 
 
 def best_times(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
@@ -140,7 +140,7 @@ def show(name: str, rows: list[dict[str, float]]) -> None:
 def compiled(comparisons: gbt.Comparisons, model: gbt.Model):
     """The compiled fit, and the seconds that tracing and compiling took."""
     start = time.perf_counter()
-    solver = gbt.NewtonCG() if comparisons.num_items > 48 else gbt.NewtonCholesky()
+    solver = gbt.solvers.NewtonCG() if comparisons.num_items > 48 else gbt.solvers.NewtonCholesky()
     run = jax.jit(functools.partial(gbt.fit, solver=solver, throw=False))
     program = run.lower(model, comparisons).compile()
     return program, time.perf_counter() - start

@@ -7,7 +7,7 @@
 Problems come from `adversarial.py`, optima from `reference_optimum.py`, and `verdicts.py` defines
 what is right and what is not. Every problem is solved by `fit` with the default solver and with the
 other Newton solver (a few with L-BFGS too), from four warm starts, by `map_scores` under jit and
-under vmap, and as one of many users. The exit code is 1 if an answer was wrong: a false success, a
+under vmap, and as one of many groups. The exit code is 1 if an answer was wrong: a false success, a
 bound below the true distance, a wrong claim that no finite optimum exists, or an exception.
 """
 
@@ -96,25 +96,25 @@ def _scores_answer(scores) -> Answer:
     return Answer("NaN" if np.isnan(scores).any() else SUCCESS, scores)
 
 
-def user_answers(judge: Judge) -> list[Answer | None]:
-    """What `fit_users` says of problems that are users of one call."""
+def group_answers(judge: Judge) -> list[Answer | None]:
+    """What `fit` says of problems that are groups of one call."""
     problems = judge.problems
     a, b = (np.concatenate([getattr(p, name) for p in problems]) for name in ("a", "b"))
-    user = np.repeat(np.arange(len(problems)), [p.a.size for p in problems])
+    group = np.repeat(np.arange(len(problems)), [p.a.size for p in problems])
     value = np.concatenate([p.value for p in problems])
     weight = np.concatenate([p.weight for p in problems])
-    rows = gbt.UserComparisons.from_arrays(user, a, b, value, weight)
+    size = problems[0].num_items
+    rows = gbt.Comparisons(a, b, value, weight, num_items=size, group=group)
     std, mean = (np.stack([getattr(p, x) for p in problems]) for x in ("prior_std", "prior_mean"))
-    fits = gbt.fit_users(gbt.Model(problems[0].law.build(), std, mean), rows)
+    fit = gbt.fit(gbt.Model(problems[0].law.build(), std, mean), rows)
     answers: list[Answer | None] = []
     for i, problem in enumerate(problems):
-        name = gbt.RESULTS(int(fits.result_codes[i])).name
-        slots = slice(*fits.comparisons.item_offsets[i : i + 2])
-        # Items without rows are no items of this user: they stay at the prior mean.
+        own = fit[i]
+        # Items without rows are no items of this group: they stay at the prior mean.
         at_rest = 0 if np.isinf(problem.prior_std) else problem.prior_mean
         scores = np.full(problem.num_items, at_rest, value.dtype)
-        scores[fits.item[slots]] = fits.scores[slots]
-        answers.append(Answer(name, scores, float(fits.error_bounds[i])))
+        scores[own.item] = np.asarray(own.scores)
+        answers.append(Answer(own.result.name, scores, float(own.error_bound)))
     return answers
 
 
@@ -137,21 +137,21 @@ def runs(judge: Judge) -> Iterator[tuple[str, list[Answer | None]]]:
     items = setting.shape[0]
     yield "default solver", [fit_answer(p) for p in problems]
     if items <= 48:
-        yield "NewtonCG", [fit_answer(p, solver=gbt.NewtonCG()) for p in problems]
+        yield "NewtonCG", [fit_answer(p, solver=gbt.solvers.NewtonCG()) for p in problems]
     elif items <= 300:
-        yield "NewtonCholesky", [fit_answer(p, solver=gbt.NewtonCholesky()) for p in problems]
+        yield "NewtonCholesky", [fit_answer(p, solver=gbt.solvers.NewtonCholesky()) for p in problems]
     for name, starts in warm_starts(judge):
         pairs = zip(problems, starts, strict=True)
         yield f"from {name}", [None if x is None else fit_answer(p, initial=x) for p, x in pairs]
     if setting.block % _LBFGS_BLOCKS == 0 and items <= 60:
         few = problems[:_LBFGS_PROBLEMS]
-        answers = [fit_answer(p, solver=gbt.LBFGS()) for p in few]
+        answers = [fit_answer(p, solver=gbt.solvers.LBFGS()) for p in few]
         yield "LBFGS", [*answers, *[None] * (len(problems) - len(few))]
     yield "map_scores, jit", [traced_answer(p) for p in problems]
     if items <= 300:
         yield "map_scores, vmap", _guarded(lambda: stacked_answers(problems), problems)
     if not setting.has_item_prior and "per row" not in setting.law:
-        yield "fit_users", _guarded(lambda: user_answers(judge), problems)
+        yield "groups", _guarded(lambda: group_answers(judge), problems)
 
 
 def _guarded(call: Callable[[], list], problems: list[Problem]) -> list[Answer | None]:
@@ -181,7 +181,7 @@ def _method(mode: str, num_items: int) -> Method:
     if mode == "LBFGS":
         return "first order"
     is_direct = mode == "NewtonCholesky" or (
-        num_items <= 48 and mode not in ("NewtonCG", "fit_users")
+        num_items <= 48 and mode not in ("NewtonCG", "groups")
     )
     return "direct" if is_direct else "conjugate gradients"
 
@@ -318,6 +318,10 @@ def main() -> int:
     with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         for done, part in enumerate(pool.imap_unordered(run_group, work), 1):
             rows += part
+            for row in part:  # at once: a run of hours may be stopped
+                if row.kind.is_bad or row.kind is Kind.UNEXPLAINED:
+                    text = f"\r{row.kind.value}, {row.mode}: {row.reason}, {row.problem}"
+                    print(text, file=sys.stderr)
             bad = sum(row.kind.is_bad for row in rows)
             elapsed = time.perf_counter() - started
             line = f"\r{done}/{len(work)} groups, {bad:,} bad, {elapsed:.0f} s"

@@ -37,7 +37,7 @@ def show_likelihood(problems: list[gbt.Comparisons]) -> None:
     times = best_times(
         {
             "fits": lambda: [gbt.fit(model, rows).scores for rows in problems],
-            "intervals": lambda: [gbt.likelihood_intervals(fit) for fit in fits],
+            "intervals": lambda: [gbt.uncertainty.likelihood_intervals(fit) for fit in fits],
         },
         5,
     )
@@ -51,7 +51,7 @@ def show_bootstrap(num: int = 200) -> None:
     times = best_times(
         {
             "fits": lambda: [gbt.fit(model, rows).scores for _ in range(20)],
-            "resamples": lambda: gbt.bootstrap(fit, num, key=jax.random.key(0)),
+            "resamples": lambda: gbt.uncertainty.bootstrap(fit, num, key=jax.random.key(0)),
         },
         5,
     )

@@ -27,8 +27,9 @@ from peer_problems import TOURNESOL
 from single import best_times, tournesol
 
 import gbt_jax as gbt
-from gbt_jax import _chunks, laws
-from gbt_jax._workers import num_workers
+from gbt_jax._data import _chunks
+from gbt_jax import laws
+from gbt_jax._util._threads import num_workers
 
 SIGMA, TOLERANCE = 7.0, 1e-9
 ERROR_BOUND = SIGMA**2 * TOLERANCE  # the certificate that a gradient of that norm gives
@@ -101,7 +102,7 @@ def show_switch() -> None:
 
     @jax.jit
     def dense(stack: gbt.Comparisons):
-        solver = gbt.NewtonCholesky()
+        solver = gbt.solvers.NewtonCholesky()
         return jax.vmap(lambda one: gbt.map_scores(MODEL, one, solver=solver))(stack)
 
     for size in (8, 16, 32, 64):

@@ -6,16 +6,33 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 if _TYPE_CHECKING:
     from . import datasets as datasets
     from . import frames as frames
+    from . import guarantees as guarantees
+    from . import influence as influence
     from . import laws as laws
     from . import plots as plots
+    from . import prediction as prediction
     from . import report as report
     from . import simulate as simulate
+    from . import solvers as solvers
+    from . import uncertainty as uncertainty
     from ._api import *  # noqa: F403
 
     __version__: str
 
 # Rooms that are themselves offered: imported when they are named.
-_ROOMS = ("datasets", "frames", "laws", "plots", "report", "simulate")
+_ROOMS = (
+    "datasets",
+    "frames",
+    "guarantees",
+    "influence",
+    "laws",
+    "plots",
+    "prediction",
+    "report",
+    "simulate",
+    "solvers",
+    "uncertainty",
+)
 
 
 def __getattr__(name: str):

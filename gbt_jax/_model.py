@@ -9,7 +9,8 @@ from jax import Array
 from jaxtyping import ArrayLike, Float
 
 from . import laws
-from ._arrays import floating, is_concrete
+from ._data._comparisons import Comparisons
+from ._util._arrays import floating, is_concrete
 from .laws._rows import row_parameters
 
 
@@ -17,13 +18,13 @@ from .laws._rows import row_parameters
 class Model(eqx.Module):
     """Comparisons follow `law`, tilted by score differences; scores are independent normals.
 
-    `prior_std` (σ) and `prior_mean` are single numbers or one per item: the prior adds
-    (θ − mean)²/(2σ²) to the loss for each item. `prior_std=inf` is no prior: maximum likelihood,
-    where only differences are known and each connected component is centred at zero mean.
+    `prior_std` (σ) and `prior_mean` are single numbers, one per item, or one per group: the prior
+    adds (θ − mean)²/(2σ²) to the loss for each item. `prior_std=inf` is no prior: maximum
+    likelihood, where only differences are known and each connected component is centred at zero
+    mean.
 
-    Parameters of the law are single numbers or one per comparison, in the order of the comparisons
-    (of many users, in the order of the columns given): each judge's own tie mass, or the precision
-    of each measurement.
+    Parameters of the law are single numbers or one per comparison, in the order of the comparisons:
+    each judge's own tie mass, or the precision of each measurement.
     """
 
     law: laws.AbstractRootLaw
@@ -49,14 +50,16 @@ class Model(eqx.Module):
         if is_concrete(self.prior_mean) and not np.isfinite(self.prior_mean).all():
             raise ValueError("prior_mean must be finite")
 
-    def check_prior(self, count: int, per: str) -> None:
-        """Refuse a prior that is neither one number nor one per item (or user), of so many."""
+    def check_prior(self, comparisons: Comparisons) -> None:
+        """Refuse a prior that is neither one number nor one per item (or group)."""
+        allowed = {(): "one number", (comparisons.num_items,): f"item ({comparisons.num_items})"}
+        if comparisons.num_groups is not None:
+            allowed[(comparisons.num_groups,)] = f"group ({comparisons.num_groups})"
         for name in ("prior_std", "prior_mean"):
             shape = getattr(self, name).shape
-            if shape not in ((), (count,)):
-                raise ValueError(
-                    f"{name} must be one number or one per {per} ({count}), and has shape {shape}"
-                )
+            if shape not in allowed:
+                per = " or one per ".join(allowed.values())
+                raise ValueError(f"{name} must be {per}, and has shape {shape}")
 
     def check_rows(self, count: int) -> None:
         """Refuse parameters of the law that are neither one number nor one per row, of so many."""
@@ -98,10 +101,17 @@ class Model(eqx.Module):
         law = self.law.at_rows(index)
         return self if law is self.law else eqx.tree_at(lambda model: model.law, self, law)
 
-    def prior(self, num_items: int, dtype) -> tuple[Array, Array]:
+    def prior(self, comparisons: Comparisons, dtype) -> tuple[Array, Array]:
         """(mean, precision 1/σ²) of every item; precision 0 where there is no prior."""
         # The square of the inverse: its derivative is 0 at inf, not 0 times infinity.
         precision = jnp.square(1 / self.prior_std.astype(dtype))
         mean = self.prior_mean.astype(dtype)
-        shape = (num_items,)
-        return jnp.broadcast_to(mean, shape), jnp.broadcast_to(precision, shape)
+        return per_item(mean, comparisons), per_item(precision, comparisons)
+
+
+def per_item(parameter: Array, comparisons: Comparisons) -> Array:
+    """A parameter of the prior for each item: given for all, by item, or by group."""
+    by_group = comparisons.group is not None and parameter.shape == (comparisons.num_groups,)
+    if by_group and parameter.shape != (comparisons.num_items,):
+        return parameter[comparisons.group]
+    return jnp.broadcast_to(parameter, (comparisons.num_items,))

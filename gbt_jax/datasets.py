@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._comparisons import Comparisons
+from ._data._comparisons import Comparisons
 
 
 class PublishedTable(NamedTuple):

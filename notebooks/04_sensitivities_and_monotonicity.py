@@ -70,11 +70,11 @@ print(gbt.check_monotone(without_outliers, comparisons, step=0.05))
 # ## What if a comparison had not been made?
 
 # %%
-changes = gbt.influence(fit, using=curvature)
+changes = gbt.influence.leave_out(fit, using=curvature)
 strongest = int(np.argmax(np.linalg.norm(changes, axis=0)))
 print("the most influential comparison is row", strongest)
 print(gbt.what_if(fit, removed=[strongest]).change)
-print(gbt.flip_set(fit, top=1))
+print(gbt.influence.flip_set(fit, top=1))
 
 # %%
 plots.influence(fit)

@@ -15,7 +15,7 @@ import reference_optimum
 from adversarial import LawSpec, Problem, Setting
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torture import fit_answer, stacked_answers, user_answers
+from torture import fit_answer, group_answers, stacked_answers
 from verdicts import SUCCESS, Answer, Judge, Kind
 
 import gbt_jax as gbt
@@ -61,7 +61,7 @@ def assert_honest(judge: Judge, answers: list[Answer]) -> None:
 def test_fits_are_honest(name, seed):
     judge = Judge([adversarial.make(SETTINGS[name], seed)])
     assert_honest(judge, [fit_answer(judge.problems[0])])
-    assert_honest(judge, [fit_answer(judge.problems[0], solver=gbt.NewtonCG())])
+    assert_honest(judge, [fit_answer(judge.problems[0], solver=gbt.solvers.NewtonCG())])
 
 
 @every_setting(["BradleyTerry", "Uniform", "Skellam"])
@@ -94,7 +94,7 @@ def test_stacked_scores_are_honest(name, seed):
 @given(seed=st.integers(0, 10**6))
 def test_users_are_honest(name, seed):
     judge = Judge([adversarial.make(SETTINGS[name], seed + i) for i in range(20)])
-    assert_honest(judge, user_answers(judge))
+    assert_honest(judge, group_answers(judge))
 
 
 # ------------------------------------------------------------------------- failures seen in use
@@ -116,7 +116,7 @@ def test_three_items_in_one_direction():
     """Without a prior, each of 200 data sets ends at its optimum, and none is called a success
     elsewhere."""
     judge = Judge([three_items(seed) for seed in range(200)])
-    for solver in (gbt.NewtonCG(), gbt.NewtonCholesky()):
+    for solver in (gbt.solvers.NewtonCG(), gbt.solvers.NewtonCholesky()):
         answers = [fit_answer(problem, solver=solver) for problem in judge.problems]
         assert [answer.result for answer in answers] == [SUCCESS] * 200
         slopes, _ = reference_optimum.gradients(
@@ -135,7 +135,7 @@ def test_bounds_of_users_in_float32():
         for problem in (adversarial.make(setting, seed) for seed in range(300))
     ]
     judge = Judge(problems)
-    answers = user_answers(judge)
+    answers = group_answers(judge)
     assert [answer.result for answer in answers if answer] == [SUCCESS] * 300
     assert_honest(judge, [answer for answer in answers if answer])
 

@@ -98,7 +98,7 @@ def test_values_outside_the_support_are_refused_by_fit():
         gbt.fit(gbt.Model(laws.Binary(), jnp.inf), off.with_values([1.0, 1.2]))
     law = laws.KNary(3)
     rounded = half.with_values(law.nearest(half.value))
-    assert gbt.fit(gbt.Model(law), rounded).result is gbt.RESULTS.successful
+    assert gbt.fit(gbt.Model(law), rounded).result == gbt.RESULTS.successful
 
 
 def test_model_refuses_bad_priors_and_laws():

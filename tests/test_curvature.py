@@ -77,7 +77,7 @@ def test_agrees_with_the_inverse(case, dense):
     is_free = bool(np.isinf(np.asarray(fit.model.prior_std)).all())
     apart = np.inf if is_free else expected[0, 0] + expected[31, 31] - 2 * expected[0, 31]
     np.testing.assert_allclose(made.difference_variance([0], [31])[0], apart, rtol=1e-11)
-    if isinstance(made, gbt.DenseCurvature):
+    if isinstance(made, DenseCurvature):
         np.testing.assert_allclose(made.log_determinant, log_determinant, rtol=1e-11)
 
 
@@ -86,7 +86,7 @@ def test_a_large_graph_is_not_made_dense():
     comparisons = random_comparisons(5000, 20_000)
     fit = gbt.fit(gbt.Model(laws.Uniform(), 3.0), comparisons)
     made = gbt.curvature(fit)
-    assert isinstance(made, gbt.IterativeCurvature)
+    assert isinstance(made, IterativeCurvature)
     rhs = np.random.default_rng(1).normal(size=(5000, 70))
     solved = np.asarray(made.solve(rhs))
     product = jax.vmap(
@@ -190,7 +190,7 @@ def test_many_users_are_blocks():
     """The same numbers as each user's own curvature, and none for a user that failed."""
     fits = user_fits()
     made = gbt.curvature(fits)
-    assert isinstance(made, gbt.BlockCurvature)
+    assert isinstance(made, BlockCurvature)
     diagonal = np.asarray(made.diagonal())
     rhs = np.random.default_rng(1).normal(size=(diagonal.size, 2))
     solved = np.asarray(made.solve(rhs))

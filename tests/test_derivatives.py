@@ -10,7 +10,7 @@ import gbt_jax as gbt
 from gbt_jax import laws
 
 NUM_ITEMS, NUM_ROWS = 8, 20
-SOLVERS = {"cg": gbt.NewtonCG(), "cholesky": gbt.NewtonCholesky(), "lbfgs": gbt.LBFGS()}
+SOLVERS = {"cg": gbt.solvers.NewtonCG(), "cholesky": gbt.solvers.NewtonCholesky(), "lbfgs": gbt.solvers.LBFGS()}
 MAKE_LAW = {
     "Uniform": lambda p: laws.Scaled(laws.Uniform(), p),
     "Beta": lambda p: laws.Beta(p),

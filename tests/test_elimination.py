@@ -91,7 +91,7 @@ def test_a_chain_of_which_nothing_is_left(fit):
     drawn = held_draws(fit, 4000, jax.random.key(0))
     assert drawn is not None
     np.testing.assert_allclose(np.cov(drawn), inverse, atol=6 * inverse.max() * np.sqrt(2 / 4000))
-    whole = gbt.posterior_samples(fit, 4000, key=jax.random.key(0))
+    whole = gbt.uncertainty.posterior_samples(fit, 4000, key=jax.random.key(0))
     np.testing.assert_array_equal(whole, np.asarray(fit.scores) + drawn.T)
 
 

@@ -7,7 +7,8 @@ import pytest
 from problems import incidence, random_comparisons
 
 import gbt_jax as gbt
-from gbt_jax import _graph, laws
+from gbt_jax._data import _graph
+from gbt_jax import laws
 
 ROWS = random_comparisons(40, 300)
 MODEL = gbt.Model(laws.Uniform(), 2.0)
@@ -30,31 +31,31 @@ def test_exact_for_the_gaussian_law():
 
     for dense in (True, False):
         using = gbt.curvature(gaussian, dense=dense)
-        found = gbt.influence(gaussian, using=using)
+        found = gbt.influence.leave_out(gaussian, using=using)
         assert found.shape == (40, 300)
         for row in (0, 17, 299):
             np.testing.assert_allclose(found[:, row], without([row]), atol=1e-13)
         np.testing.assert_allclose(
-            gbt.influence(gaussian, comparisons=[299, 17], using=using),
+            gbt.influence.leave_out(gaussian, comparisons=[299, 17], using=using),
             found[:, jnp.asarray([299, 17])],
             atol=1e-14,
         )
         judge = np.arange(300) % 7
-        groups = gbt.influence(gaussian, groups=judge, using=using)
+        groups = gbt.influence.leave_out(gaussian, groups=judge, using=using)
         assert groups.shape == (40, 7)
         np.testing.assert_allclose(groups[:, 3], without(np.flatnonzero(judge == 3)), atol=1e-12)
 
 
 @pytest.mark.slow
 def test_close_to_refits(fit):
-    found = gbt.influence(fit, comparisons=np.arange(25))
-    exact = gbt.influence(fit, comparisons=np.arange(25), exact=True)
+    found = gbt.influence.leave_out(fit, comparisons=np.arange(25))
+    exact = gbt.influence.leave_out(fit, comparisons=np.arange(25), exact=True)
     size = np.linalg.norm(np.asarray(exact), axis=0)
     error = np.linalg.norm(np.asarray(found - exact), axis=0)
     assert np.all(error < 0.1 * size)
     judge = ["ada"] * 20 + ["bob"] * 280
-    together = gbt.influence(fit, groups=judge)[:, 0]
-    refitted = gbt.influence(fit, groups=judge, exact=True)[:, 0]
+    together = gbt.influence.leave_out(fit, groups=judge)[:, 0]
+    refitted = gbt.influence.leave_out(fit, groups=judge, exact=True)[:, 0]
     assert np.linalg.norm(together - refitted) < 0.1 * np.linalg.norm(refitted)
 
 
@@ -66,20 +67,20 @@ def test_large_changes_are_followed(law):
     values = {"Uniform": rows.value, "Binary": np.sign(rows.value)}
     rows = rows.with_values(values.get(type(law).__name__, np.round(4 * np.asarray(rows.value))))
     sparse = gbt.fit(gbt.Model(law, 7.0), rows)
-    step = np.asarray(gbt.influence(sparse, refined=0))
+    step = np.asarray(gbt.influence.leave_out(sparse, refined=0))
     top = np.argsort(-np.linalg.norm(step, axis=0))[:12]
-    exact = np.asarray(gbt.influence(sparse, comparisons=top, exact=True))
+    exact = np.asarray(gbt.influence.leave_out(sparse, comparisons=top, exact=True))
     size = np.linalg.norm(exact, axis=0)
-    found = np.asarray(gbt.influence(sparse))[:, top]
+    found = np.asarray(gbt.influence.leave_out(sparse))[:, top]
     assert np.all(np.linalg.norm(found - exact, axis=0) < 0.05 * size)
     assert np.any(np.linalg.norm(step[:, top] - exact, axis=0) > 0.1 * size)
     # The columns that are refined are the largest, and no others.
-    some = np.asarray(gbt.influence(sparse, refined=3))
+    some = np.asarray(gbt.influence.leave_out(sparse, refined=3))
     np.testing.assert_array_equal(some[:, top[3:]], step[:, top[3:]])
     np.testing.assert_allclose(some[:, top[:3]], found[:, :3], rtol=1e-6, atol=1e-8)
     judge = np.arange(120) % 40
-    groups = np.asarray(gbt.influence(sparse, groups=judge))[:, :5]
-    refitted = np.asarray(gbt.influence(sparse, groups=judge, exact=True))[:, :5]
+    groups = np.asarray(gbt.influence.leave_out(sparse, groups=judge))[:, :5]
+    refitted = np.asarray(gbt.influence.leave_out(sparse, groups=judge, exact=True))[:, :5]
     size = np.linalg.norm(refitted, axis=0)
     assert np.all(np.linalg.norm(groups - refitted, axis=0) < 0.05 * size)
 
@@ -88,7 +89,7 @@ def test_a_large_group_is_refitted():
     rows = random_comparisons(20, 1300)
     fit = gbt.fit(MODEL, rows)
     judge = np.arange(1300) < 600
-    found = gbt.influence(fit, groups=judge)[:, 1]
+    found = gbt.influence.leave_out(fit, groups=judge)[:, 1]
     left = gbt.fit(MODEL, rows.with_weights(~judge))
     np.testing.assert_allclose(found, left.scores - fit.scores, atol=1e-10)
 
@@ -97,9 +98,9 @@ def test_what_is_not_found_is_refitted(fit, monkeypatch):
     """Where the small problem does not settle the answer is that of a refit."""
     monkeypatch.setattr(gbt._leave_out, "_MOST_ROUNDS", 0)
     gbt._leave_out._solve.clear_cache()
-    found = gbt.influence(fit, comparisons=[4, 5])
+    found = gbt.influence.leave_out(fit, comparisons=[4, 5])
     gbt._leave_out._solve.clear_cache()
-    exact = gbt.influence(fit, comparisons=[4, 5], exact=True)
+    exact = gbt.influence.leave_out(fit, comparisons=[4, 5], exact=True)
     np.testing.assert_allclose(found, exact, atol=1e-12)
 
 
@@ -131,7 +132,7 @@ def test_a_bridge_without_a_prior():
     """0 – 1 – 2 with the pair (0, 1) compared twice: only the other comparison is a bridge."""
     rows = gbt.Comparisons([0, 1, 0], [1, 2, 1], [0.2, 0.5, 0.4], num_items=3)
     fit = gbt.fit(gbt.Model(laws.Uniform(), jnp.inf), rows)
-    found = np.asarray(gbt.influence(fit))
+    found = np.asarray(gbt.influence.leave_out(fit))
     assert np.isnan(found[:, 1]).all()
     assert np.isfinite(found[:, [0, 2]]).all()
 
@@ -140,9 +141,9 @@ def test_a_bridge_under_a_weak_prior():
     """Where the step's denominator is lost in rounding, the answer is a refit's."""
     rows = gbt.Comparisons([0, 1, 1, 2], [1, 2, 2, 3], [0.7, 0.2, 0.4, -0.3], num_items=4)
     weak = gbt.fit(gbt.Model(laws.Uniform(), 1e8), rows)
-    exact = gbt.influence(weak, exact=True)
-    np.testing.assert_allclose(gbt.influence(weak), exact, rtol=1e-3, atol=1e-6)
-    groups = gbt.influence(weak, groups=[0, 1, 2, 0])
+    exact = gbt.influence.leave_out(weak, exact=True)
+    np.testing.assert_allclose(gbt.influence.leave_out(weak), exact, rtol=1e-3, atol=1e-6)
+    groups = gbt.influence.leave_out(weak, groups=[0, 1, 2, 0])
     assert np.isfinite(np.asarray(groups)).all()
 
 
@@ -151,7 +152,7 @@ def test_an_optimum_that_is_lost_has_no_influence():
     values = np.append(np.ones(49), -1.0)
     rows = gbt.Comparisons(np.zeros(50, int), np.ones(50, int), values, num_items=2)
     fit = gbt.fit(gbt.Model(laws.Binary(), np.inf), rows)
-    found = np.asarray(gbt.influence(fit, comparisons=[49, 0]))
+    found = np.asarray(gbt.influence.leave_out(fit, comparisons=[49, 0]))
     assert np.isnan(found[:, 0]).all()
     assert np.isfinite(found[:, 1]).all()
 
@@ -162,17 +163,17 @@ def test_bridges_on_paths_and_in_groups():
     weight = np.exp(np.random.default_rng(0).normal(size=size))
     a = np.append(np.arange(size - 1), 7)
     path = gbt.Comparisons(a, a + 1, np.full(size, 0.3), weight, num_items=size)
-    found = np.asarray(gbt.influence(gbt.fit(gbt.Model(laws.Uniform(), jnp.inf), path)))
+    found = np.asarray(gbt.influence.leave_out(gbt.fit(gbt.Model(laws.Uniform(), jnp.inf), path)))
     free = np.isin(np.arange(size), [7, size - 1])
     np.testing.assert_array_equal(np.isnan(found).all(axis=0), ~free)
     rows = gbt.Comparisons([0, 1, 0, 2], [1, 2, 1, 3], [0.2, 0.5, 0.4, 0.1], num_items=4)
     fit = gbt.fit(gbt.Model(laws.Uniform(), jnp.inf), rows)
     for exact in (False, True):
-        groups = np.asarray(gbt.influence(fit, groups=[0, 1, 2, 2], exact=exact))
+        groups = np.asarray(gbt.influence.leave_out(fit, groups=[0, 1, 2, 2], exact=exact))
         np.testing.assert_array_equal(np.isnan(groups).all(axis=0), [False, True, True])
     # With a prior nothing falls apart.
     held = gbt.fit(gbt.Model(laws.Uniform(), 3.0), path)
-    assert np.isfinite(np.asarray(gbt.influence(held))).all()
+    assert np.isfinite(np.asarray(gbt.influence.leave_out(held))).all()
 
 
 def test_bridges_are_those_whose_removal_splits():
@@ -226,18 +227,18 @@ def test_merged_and_single_precision_comparisons():
     single = gbt.fit(MODEL, ROWS.with_values(np.asarray(ROWS.value, np.float32)))
     changed = gbt.what_if(single, added=gbt.Comparisons([0], [1], [0.5], num_items=40))
     assert changed.fit.scores.dtype == changed.predicted.dtype == jnp.float32
-    assert gbt.influence(single, comparisons=[]).shape == (40, 0)
+    assert gbt.influence.leave_out(single, comparisons=[]).shape == (40, 0)
 
 
 def test_what_cannot_be_answered_is_refused(fit):
     with pytest.raises(ValueError, match="comparisons has 300, and there are 300 of them"):
-        gbt.influence(fit, comparisons=[300])
+        gbt.influence.leave_out(fit, comparisons=[300])
     with pytest.raises(ValueError, match="refined must be an integer of at least 0"):
-        gbt.influence(fit, refined=-1)
+        gbt.influence.leave_out(fit, refined=-1)
     with pytest.raises(ValueError, match=r"one label per comparison \(300\)"):
-        gbt.influence(fit, groups=["ada"])
+        gbt.influence.leave_out(fit, groups=["ada"])
     with pytest.raises(ValueError, match="comparisons or groups, not both"):
-        gbt.influence(fit, comparisons=[1], groups=np.zeros(300))
+        gbt.influence.leave_out(fit, comparisons=[1], groups=np.zeros(300))
     with pytest.raises(ValueError, match=r"changed has 2 rows and values of shape \(1,\)"):
         gbt.what_if(fit, changed=([1, 2], [0.1]))
     with pytest.raises(ValueError, match="removed has -1"):
@@ -246,6 +247,6 @@ def test_what_cannot_be_answered_is_refused(fit):
         gbt.what_if(fit, added=random_comparisons(41, 3))
     other = gbt.curvature(gbt.fit(MODEL, gbt.Comparisons([0], [1], [0.5], num_items=2)))
     with pytest.raises(ValueError, match="one of 2 items, and the fit has 40"):
-        gbt.influence(fit, using=other)
+        gbt.influence.leave_out(fit, using=other)
     with pytest.raises(ValueError, match=r"value\[300\] is 1\.5"):
         gbt.what_if(fit, added=gbt.Comparisons([0], [1], [1.5], num_items=40))

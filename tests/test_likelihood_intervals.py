@@ -9,7 +9,7 @@ from problems import counting_law, random_pairs, tournesol_problems
 
 import gbt_jax as gbt
 from gbt_jax import laws
-from gbt_jax._likelihood_intervals import likelihood_intervals
+from gbt_jax.uncertainty._likelihood import likelihood_intervals
 
 SIZE, NUM_ROWS = 12, 40
 A, B = random_pairs(SIZE, NUM_ROWS)

@@ -266,7 +266,7 @@ def test_part_of_a_sensitivity(fit, ax):
 
 
 def test_influence(fit, ax):
-    changes = np.asarray(gbt.influence(fit))
+    changes = np.asarray(gbt.influence.leave_out(fit))
     plots.influence(fit, labels=LABELS, top=5, ax=ax)
     lengths = np.linalg.norm(changes, axis=0)
     order = np.argsort(-lengths)[:5]
@@ -299,7 +299,7 @@ def test_influence_says_what_comparisons_say(ax, monkeypatch):
 
 
 def made_calibration():
-    return gbt.Calibration(
+    return gbt.prediction.Calibration(
         count=np.array([40.0, 41, 40]),
         predicted=np.array([0.1, 0.3, 0.6]),
         observed=np.array([0.15, 0.2, 0.65]),

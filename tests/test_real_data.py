@@ -166,7 +166,7 @@ def fitted(name: str, prior: str, comparisons: gbt.Comparisons, **options) -> gb
 
 def assert_at_optimum(name: str, prior: str, comparisons: gbt.Comparisons, fit: gbt.Fit) -> None:
     best = reference(name, prior)
-    assert fit.result is RESULTS.successful
+    assert fit.result == RESULTS.successful
     slope, size = slope_and_size(name, comparisons, PRIORS[prior], fit.scores)
     assert np.linalg.norm(slope.astype(float)) <= 64 * EPS * np.linalg.norm(size.astype(float))
     gap = np.asarray(fit.scores) - best
@@ -194,7 +194,7 @@ def test_scores_are_those_of_scipy(name, prior, order):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("solver", [gbt.NewtonCG(), gbt.NewtonCholesky()], ids=["cg", "cholesky"])
+@pytest.mark.parametrize("solver", [gbt.solvers.NewtonCG(), gbt.solvers.NewtonCholesky()], ids=["cg", "cholesky"])
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.xdist_group("real data llmfao")
 def test_solvers_on_llmfao(prior, solver, order):
@@ -207,8 +207,8 @@ def test_tournesol_has_no_optimum_without_a_prior():
     """With the sliders at their ends, some items only win or only lose."""
     largest = max(tournesol_problems(), key=len)
     fit = gbt.fit(gbt.Model(laws.Uniform(), np.inf), largest, throw=False)
-    assert fit.result is RESULTS.no_finite_optimum
-    assert gbt.fit(gbt.Model(laws.Uniform(), 7.0), largest).result is RESULTS.successful
+    assert fit.result == RESULTS.no_finite_optimum
+    assert gbt.fit(gbt.Model(laws.Uniform(), 7.0), largest).result == RESULTS.successful
 
 
 def split_in_two(comparisons):

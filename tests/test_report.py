@@ -186,7 +186,7 @@ def test_hash(data):
     table = frames.read_votes(pa.table(columns), "pairs", by="who")
     lines = (json.dumps([*row, 1.0, 1.0]) + "\n" for row in rows)
     expected = hashlib.sha256("".join(lines).encode()).hexdigest()
-    from_table = frames.Ranking(ranking.arrow, table, ranking.fits, ranking.level)
+    from_table = frames.Ranking(ranking.arrow, table, ranking.fit, ranking.level)
     said = Parsed(report_html(from_table, findings, top_groups=0)).sections["provenance"]
     assert expected in said
     assert "the rows read" in said

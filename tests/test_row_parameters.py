@@ -214,7 +214,7 @@ def test_uncertainty_and_sensitivity(davidson):
     expected = WEIGHT[some] * (inverse[:, A[some]] - inverse[:, B[some]])
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
     variance = davidson_derivatives(theta[A] - theta[B], TIE_MASS)[1]
-    responses = gbt.response_sensitivity(davidson)
+    responses = gbt.influence.response_sensitivity(davidson)
     np.testing.assert_allclose(responses[np.arange(ROWS), A], variance, rtol=1e-9)
 
 
@@ -229,14 +229,14 @@ def test_influence_is_that_of_refits(davidson):
         return davidson_scores(**{name: x[kept] for name, x in parts.items()}) - before
 
     expected = np.stack([change([row]) for row in some], 1)
-    found = gbt.influence(davidson, comparisons=some)
+    found = gbt.influence.leave_out(davidson, comparisons=some)
     np.testing.assert_allclose(found, expected, atol=1e-8)
     np.testing.assert_allclose(
-        gbt.influence(davidson, comparisons=some, exact=True), expected, atol=1e-10
+        gbt.influence.leave_out(davidson, comparisons=some, exact=True), expected, atol=1e-10
     )
     groups = np.arange(ROWS) % 3
     by_group = np.stack([change(np.flatnonzero(groups == g)) for g in range(3)], 1)
-    np.testing.assert_allclose(gbt.influence(davidson, groups=groups), by_group, atol=1e-7)
+    np.testing.assert_allclose(gbt.influence.leave_out(davidson, groups=groups), by_group, atol=1e-7)
 
 
 def test_what_if_takes_the_law_of_added_comparisons(davidson):
@@ -308,7 +308,7 @@ def test_gaussian_predictions_and_calibration(gaussian_pair):
     a, b, weight = A[:8], B[:8], np.array([1.0, 1, 0, 1, 1, 1, 0, 1])
     value = rng.normal(size=8)
     held_out = gbt.Comparisons(a, b, value, weight, num_items=ITEMS)
-    t, v = np.asarray(fit.scores[a] - fit.scores[b]), np.asarray(gbt.difference_std(fit, a, b)) ** 2
+    t, v = np.asarray(fit.scores[a] - fit.scores[b]), np.asarray(gbt.uncertainty.difference_std(fit, a, b)) ** 2
     spread = np.sqrt(own**2 + own**4 * v)
     expected = scipy.stats.norm.logpdf(value, own**2 * t, spread)
     found = gbt.calibration(fit, held_out, bins=2, law=laws.Gaussian(own))
@@ -323,16 +323,16 @@ def test_consequences_of_an_equivalent_problem(gaussian_pair):
     own, same = gaussian_pair
     close = {"rtol": 1e-8, "atol": 1e-9}
     np.testing.assert_allclose(own.scores, same.scores, **close)
-    np.testing.assert_allclose(gbt.covariance(own), gbt.covariance(same), **close)
-    for ours, theirs in zip(*(gbt.profile_intervals(x) for x in gaussian_pair), strict=True):
+    np.testing.assert_allclose(gbt.uncertainty.covariance(own), gbt.uncertainty.covariance(same), **close)
+    for ours, theirs in zip(*(gbt.uncertainty.profile_intervals(x) for x in gaussian_pair), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8)
-    for ours, theirs in zip(*(gbt.likelihood_intervals(x) for x in gaussian_pair), strict=True):
+    for ours, theirs in zip(*(gbt.uncertainty.likelihood_intervals(x) for x in gaussian_pair), strict=True):
         np.testing.assert_allclose(ours, theirs, **close)
-    drawn = [gbt.bootstrap(x, 8, key=jax.random.key(1)) for x in gaussian_pair]
+    drawn = [gbt.uncertainty.bootstrap(x, 8, key=jax.random.key(1)) for x in gaussian_pair]
     np.testing.assert_allclose(*drawn, atol=2e-3)
     assert np.std(np.asarray(drawn[0])) > 0.1  # the draws differ by far more than that
     first, second = np.argsort(-np.asarray(own.scores))[:2]
-    flips = [gbt.flip_set(x, int(first), int(second)) for x in gaussian_pair]
+    flips = [gbt.influence.flip_set(x, int(first), int(second)) for x in gaussian_pair]
     np.testing.assert_array_equal(flips[0].rows, flips[1].rows)
     assert flips[0].is_found
     reports = [gbt.check_monotone(x) for x in gaussian_pair]
@@ -349,12 +349,12 @@ def test_robust_covariance_of_the_formula(gaussian_pair):
     inverse = np.linalg.inv(hessian)
     middle = matrix.T @ ((weight * residual**2)[:, None] * matrix)
     np.testing.assert_allclose(
-        gbt.robust_covariance(fit), inverse @ middle @ inverse, rtol=1e-9, atol=1e-12
+        gbt.uncertainty.robust_covariance(fit), inverse @ middle @ inverse, rtol=1e-9, atol=1e-12
     )
 
 
 def test_likelihood_intervals_of_each_row_s_law(davidson):
-    found, theta = gbt.likelihood_intervals(davidson), davidson_scores()
+    found, theta = gbt.uncertainty.likelihood_intervals(davidson), davidson_scores()
     item = int(np.argmax(np.bincount(np.append(A, B))))
     sign = np.where(item == A, 1.0, -1.0)[(item == A) | (item == B)]
     rows = np.flatnonzero((item == A) | (item == B))
@@ -401,7 +401,7 @@ def test_edges_of_each_row():
     report = gbt.check_resilience(fit)
     assert report.holds
     np.testing.assert_allclose(report.numbers["bound"], 2 * np.sqrt(2) * SCALE.max() * STD**2)
-    change = gbt.required_change(fit, 2, 0.3)
+    change = gbt.influence.required_change(fit, 2, 0.3)
     changed = np.asarray(value + change.change)
     assert np.all(np.abs(changed) <= SCALE * (1 + 1e-12))
     assert np.any(np.isclose(np.abs(changed), SCALE))  # the edge is reached, and not passed
@@ -462,7 +462,7 @@ def _alone(many, user):
 
 def test_users_are_single_fits(many):
     _, nu, scale, _, data, fits = many
-    widths, moves = gbt.std(fits), gbt.likelihood_intervals(fits)
+    widths, moves = gbt.std(fits), gbt.uncertainty.likelihood_intervals(fits)
     part = fits.part(3, 7)
     part_widths = np.asarray(gbt.std(part)).reshape(4, 5)
     for user in range(USERS):
@@ -473,7 +473,7 @@ def test_users_are_single_fits(many):
         np.testing.assert_array_equal(fits[user].model.law.law.tie_mass, nu[own])
         np.testing.assert_allclose(widths[slots], gbt.std(alone), rtol=1e-9)
         np.testing.assert_allclose(gbt.std(fits[user]), gbt.std(alone), rtol=1e-9)
-        expected = gbt.likelihood_intervals(alone)
+        expected = gbt.uncertainty.likelihood_intervals(alone)
         np.testing.assert_allclose(moves.right[slots], expected.right, rtol=1e-8)
         if 3 <= user < 7:
             np.testing.assert_allclose(part_widths[user - 3], gbt.std(alone), rtol=1e-9)
@@ -548,16 +548,16 @@ def test_equal_parameters_are_one_parameter(name):
                 "intervals": gbt.intervals(fit),
                 "weights": gbt.sensitivity(fit, wrt="weight"),
                 "prior": gbt.sensitivity(fit, wrt="prior_std"),
-                "influence": gbt.influence(fit, comparisons=[3, 1]),
-                "profile": gbt.profile_intervals(fit, [0, 4]),
-                "robust": gbt.robust_covariance(fit, groups=np.arange(ROWS) % 4),
+                "influence": gbt.influence.leave_out(fit, comparisons=[3, 1]),
+                "profile": gbt.uncertainty.profile_intervals(fit, [0, 4]),
+                "robust": gbt.uncertainty.robust_covariance(fit, groups=np.arange(ROWS) % 4),
                 "mean": gbt.predict(fit, 0, 1, law=new).mean,
                 "score": gbt.calibration(fit, rows, law=new, bins=2).statistic,
                 "monotone": gbt.check_monotone(fit, rows=[0, 5, 6]).margin,
                 "resilience": gbt.check_resilience(fit).margin,
-                "flips": gbt.flip_set(fit, first, second, by="reversal").rows,
-                "change": gbt.required_change(fit, 0, 0.05).change,
-                "draws": gbt.posterior_samples(fit, 3, key=key),
+                "flips": gbt.influence.flip_set(fit, first, second, by="reversal").rows,
+                "change": gbt.influence.required_change(fit, 0, 0.05).change,
+                "draws": gbt.uncertainty.posterior_samples(fit, 3, key=key),
             }
         )
     jax.tree.map(
@@ -573,7 +573,7 @@ def test_lengths_are_checked(many):
     rows, data = comparisons(TERNARY), many[4]
     wrong = gbt.Model(laws.Davidson(np.ones(ROWS - 1)), STD)
     message = r"tie_mass of Davidson has 29 numbers, and there are 30 comparisons"
-    for call in (gbt.fit, gbt.map_scores, gbt.log_posterior):
+    for call in (gbt.fit, gbt.map_scores, gbt.uncertainty.log_posterior):
         with pytest.raises(ValueError, match=message):
             call(wrong, rows)
     with pytest.raises(ValueError, match=message):

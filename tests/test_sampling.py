@@ -12,8 +12,8 @@ from problems import incidence, random_comparisons
 
 import gbt_jax as gbt
 from gbt_jax import laws
-from gbt_jax._diagnostics import _effective_sample_size, diagnostics
-from gbt_jax._sampling import _checked, _Walk, whitening
+from gbt_jax.uncertainty._diagnostics import _effective_sample_size, diagnostics
+from gbt_jax.uncertainty._sampling import _checked, _Walk, whitening
 
 # Two components, of items 0 to 3 and 4 to 6, and item 7 alone.
 A, B = np.array([0, 1, 2, 3, 0, 4, 5, 4]), np.array([1, 2, 3, 0, 2, 5, 6, 5])
@@ -49,13 +49,13 @@ def gaussian():
 @pytest.fixture(scope="module")
 def samples(gaussian):
     pytest.importorskip("blackjax")
-    return gbt.sample_posterior(gaussian, NUM, key=KEY)
+    return gbt.uncertainty.sample_posterior(gaussian, NUM, key=KEY)
 
 
 def test_log_posterior_is_what_the_formula_says():
     rows, std = random_comparisons(5, 12), 1.7
     model = gbt.Model(laws.Uniform(), std)
-    density = gbt.log_posterior(model, rows)
+    density = gbt.uncertainty.log_posterior(model, rows)
     scores = np.random.default_rng(0).normal(size=(3, 5))
     t = scores @ incidence(rows).T
     r = np.asarray(rows.value)
@@ -76,7 +76,7 @@ def test_log_posterior_is_what_the_formula_says():
         return function(x)
 
     np.testing.assert_allclose(evaluated(density, scores[0]), -loss, rtol=1e-14)
-    other = gbt.log_posterior(model, rows.with_values(-rows.value))
+    other = gbt.uncertainty.log_posterior(model, rows.with_values(-rows.value))
     np.testing.assert_allclose(evaluated(other, -scores[0]), -loss, rtol=1e-14)
     assert len(traces) == 1
 
@@ -84,16 +84,16 @@ def test_log_posterior_is_what_the_formula_says():
 def test_log_posterior_refuses():
     model = gbt.Model(laws.Uniform(), 1.0)
     with pytest.raises(ValueError, match=r"value\[1\] is 1\.5 \(item 1 against 2\), which Uniform"):
-        gbt.log_posterior(model, gbt.Comparisons([0, 1], [1, 2], [0.5, 1.5], num_items=3))
+        gbt.uncertainty.log_posterior(model, gbt.Comparisons([0, 1], [1, 2], [0.5, 1.5], num_items=3))
     rows = random_comparisons(3, 4)
     with pytest.raises(ValueError, match=r"one number per item, 3, not \(1,\)"):
-        gbt.log_posterior(model, rows)(jnp.zeros(1))
+        gbt.uncertainty.log_posterior(model, rows)(jnp.zeros(1))
     with pytest.raises(TypeError, match="takes a Model first, not Comparisons"):
-        gbt.log_posterior(rows, model)  # pyright: ignore
+        gbt.uncertainty.log_posterior(rows, model)  # pyright: ignore
     with pytest.raises(TypeError, match="takes Comparisons second, not list"):
-        gbt.log_posterior(model, [])  # pyright: ignore
+        gbt.uncertainty.log_posterior(model, [])  # pyright: ignore
     with pytest.raises(ValueError, match=r"prior_std must be one number or one per item \(3\)"):
-        gbt.log_posterior(gbt.Model(laws.Uniform(), np.ones(2)), rows)
+        gbt.uncertainty.log_posterior(gbt.Model(laws.Uniform(), np.ones(2)), rows)
 
 
 def test_gaussian_posterior_is_normal(samples):
@@ -116,16 +116,16 @@ def test_gaussian_posterior_is_normal(samples):
 
 
 def test_same_key_same_draws(gaussian, samples):
-    again = gbt.sample_posterior(gaussian, NUM, key=KEY, using=gbt.curvature(gaussian))
+    again = gbt.uncertainty.sample_posterior(gaussian, NUM, key=KEY, using=gbt.curvature(gaussian))
     np.testing.assert_array_equal(again.scores, samples.scores)
-    other = gbt.sample_posterior(gaussian, NUM, key=jax.random.key(8))
+    other = gbt.uncertainty.sample_posterior(gaussian, NUM, key=jax.random.key(8))
     assert np.all(np.asarray(other.scores) != np.asarray(samples.scores))
 
 
 def test_without_a_prior_components_have_mean_zero(samples):
     """The posterior on scores of mean zero, its covariance the pseudo-inverse; item 7 is fixed."""
     fit = gbt.fit(gbt.Model(laws.Gaussian(NOISE), jnp.inf), ROWS)
-    free = gbt.sample_posterior(fit, NUM, key=KEY)
+    free = gbt.uncertainty.sample_posterior(fit, NUM, key=KEY)
     draws = np.asarray(free.scores)
     for group in GROUPS:
         np.testing.assert_allclose(draws[..., group].mean(axis=-1), 0, atol=1e-13)
@@ -138,7 +138,7 @@ def test_without_a_prior_components_have_mean_zero(samples):
     assert np.all(free.r_hat[:7] < 1.01)
     # A weak prior: the same differences, and levels as wide as it.
     weak = gbt.fit(gbt.Model(laws.Gaussian(NOISE), 1e6), ROWS)
-    wide = np.asarray(gbt.sample_posterior(weak, NUM, key=KEY).scores)
+    wide = np.asarray(gbt.uncertainty.sample_posterior(weak, NUM, key=KEY).scores)
     assert_means((wide[..., 0] - wide[..., 1]), mean[0] - mean[1])
     assert_means(wide[..., :4].mean(axis=-1) ** 2, 1e12 / 4)
     assert_means(wide[..., 7] ** 2, 1e12)
@@ -149,7 +149,7 @@ def test_two_items_against_quadrature():
     pytest.importorskip("blackjax")
     rows = gbt.Comparisons([0, 0], [1, 1], [1.0, -1.0], [6.0, 1.0], num_items=2)
     fit = gbt.fit(gbt.Model(laws.Binary(), 2.0), rows)
-    draws = np.asarray(gbt.sample_posterior(fit, NUM, key=KEY).scores)
+    draws = np.asarray(gbt.uncertainty.sample_posterior(fit, NUM, key=KEY).scores)
 
     def density(t):
         return np.exp(5 * t - t * t / 16) / np.cosh(t) ** 7
@@ -176,8 +176,8 @@ def test_single_precision():
     pytest.importorskip("blackjax")
     rows = ROWS.with_values(VALUE.astype(np.float32))
     fit = gbt.fit(gbt.Model(laws.Gaussian(NOISE), PRIOR), rows)
-    found = gbt.sample_posterior(fit, NUM, key=KEY)
-    assert isinstance(found, gbt.PosteriorSamples)
+    found = gbt.uncertainty.sample_posterior(fit, NUM, key=KEY)
+    assert isinstance(found, gbt.uncertainty.PosteriorSamples)
     for array in (found.scores, found.r_hat, found.effective_sample_size, found.flat):
         assert array.dtype == jnp.float32
     assert_means(np.asarray(found.scores, float), gaussian_law(PRIOR**-2)[0])
@@ -189,7 +189,7 @@ def test_prior_alone():
     std, mean, empty = np.array([0.5, 1.0, 3.0]), np.array([1.0, 0.0, -2.0]), np.zeros(0)
     rows = gbt.Comparisons(empty, empty, empty, num_items=3)
     fit = gbt.fit(gbt.Model(laws.Binary(), std, mean), rows)
-    draws = np.asarray(gbt.sample_posterior(fit, NUM, key=KEY, chains=2).scores)
+    draws = np.asarray(gbt.uncertainty.sample_posterior(fit, NUM, key=KEY, chains=2).scores)
     assert draws.shape == (2, NUM, 3)
     assert_means(draws, mean)
     assert_means((draws - mean) ** 2, std**2)
@@ -222,7 +222,7 @@ def test_whitening_is_a_square_root():
     for std in (PRIOR, jnp.inf, np.array([1e-3, 1, 2, 3, 1, 1, 1, 5])):
         fit = gbt.fit(gbt.Model(laws.Gaussian(NOISE), std), ROWS.with_weights(weight))
         made = gbt.curvature(fit)
-        assert isinstance(made, gbt.DenseCurvature)
+        assert isinstance(made, DenseCurvature)
         factor = whitening(made)
         levels = np.unique(np.asarray(made.levels.component)[np.asarray(made.levels.share) > 0])
         assert factor.shape == (8, 8 - levels.size)
@@ -259,22 +259,22 @@ def test_what_cannot_be_sampled_is_refused(gaussian, monkeypatch):
     pytest.importorskip("blackjax")
     stopped = gbt.fit(gbt.Model(laws.Uniform(), 9.0), ROWS, max_steps=1, throw=False)
     with pytest.raises(ValueError, match="did not find the optimum"):
-        gbt.sample_posterior(stopped, 10, key=KEY)
+        gbt.uncertainty.sample_posterior(stopped, 10, key=KEY)
     with pytest.raises(ValueError, match="num must be an integer of at least 4, not 3"):
-        gbt.sample_posterior(gaussian, 3, key=KEY)
+        gbt.uncertainty.sample_posterior(gaussian, 3, key=KEY)
     with pytest.raises(ValueError, match="chains must be an integer of at least 1, not 0"):
-        gbt.sample_posterior(gaussian, 10, key=KEY, chains=0)
+        gbt.uncertainty.sample_posterior(gaussian, 10, key=KEY, chains=0)
     with pytest.raises(ValueError, match="warmup must be an integer of at least 1"):
-        gbt.sample_posterior(gaussian, 10, key=KEY, warmup=0)
+        gbt.uncertainty.sample_posterior(gaussian, 10, key=KEY, warmup=0)
     with pytest.raises(ValueError, match="max_doublings must be an integer of at least 1"):
-        gbt.sample_posterior(gaussian, 10, key=KEY, max_doublings=0)
+        gbt.uncertainty.sample_posterior(gaussian, 10, key=KEY, max_doublings=0)
     with pytest.raises(ValueError, match=r"target_acceptance must lie between 0 and 1, not 1\.0"):
-        gbt.sample_posterior(gaussian, 10, key=KEY, target_acceptance=1.0)
+        gbt.uncertainty.sample_posterior(gaussian, 10, key=KEY, target_acceptance=1.0)
     with pytest.raises(ValueError, match=r"using=curvature\(fit, dense=True\)"):
-        gbt.sample_posterior(gaussian, 10, key=KEY, using=gbt.curvature(gaussian, dense=False))
+        gbt.uncertainty.sample_posterior(gaussian, 10, key=KEY, using=gbt.curvature(gaussian, dense=False))
     monkeypatch.setitem(sys.modules, "blackjax", None)
     with pytest.raises(ImportError, match=r'pip install "gbt-jax\[nuts\]"'):
-        gbt.sample_posterior(gaussian, 10, key=KEY)
+        gbt.uncertainty.sample_posterior(gaussian, 10, key=KEY)
 
 
 @pytest.mark.slow
@@ -294,9 +294,9 @@ def test_identities_of_every_posterior(law):
     rows = gbt.Comparisons(a, b, value, num_items=10)
     model = gbt.Model(law, 1.0)
     fit = gbt.fit(model, rows)
-    samples = gbt.sample_posterior(fit, NUM, key=KEY)
+    samples = gbt.uncertainty.sample_posterior(fit, NUM, key=KEY)
     assert samples.num_divergences == 0
-    slopes = -jax.vmap(jax.vmap(jax.grad(gbt.log_posterior(model, rows))))(samples.scores)
+    slopes = -jax.vmap(jax.vmap(jax.grad(gbt.uncertainty.log_posterior(model, rows))))(samples.scores)
     assert_means(np.asarray(slopes), 0)
     moved = np.asarray(samples.scores - fit.scores)
     assert_means(moved[..., :, None] * np.asarray(slopes)[..., None, :], np.eye(10))

@@ -37,11 +37,11 @@ def fits():
 
 def test_against_the_gaussian_closed_form(fit, posterior_covariance):
     expected = posterior_covariance
-    np.testing.assert_allclose(gbt.covariance(fit), expected, rtol=1e-12)
+    np.testing.assert_allclose(gbt.uncertainty.covariance(fit), expected, rtol=1e-12)
     widths = np.sqrt(np.diag(expected))
     np.testing.assert_allclose(gbt.std(fit), widths, rtol=1e-12)
     variance = expected[2, 2] + expected[5, 5] - 2 * expected[2, 5]
-    np.testing.assert_allclose(gbt.difference_std(fit, [2], [5]), [variance**0.5], rtol=1e-12)
+    np.testing.assert_allclose(gbt.uncertainty.difference_std(fit, [2], [5]), [variance**0.5], rtol=1e-12)
     gap = float(fit.scores[2] - fit.scores[5])
     better = scipy.stats.norm.cdf(gap / variance**0.5)
     np.testing.assert_allclose(gbt.prob_better(fit, 2, 5), [better], rtol=1e-12)
@@ -54,11 +54,11 @@ def test_against_the_gaussian_closed_form(fit, posterior_covariance):
 
 
 def test_draws(fit, posterior_covariance):
-    drawn = np.asarray(gbt.posterior_samples(fit, 20_000, key=jax.random.key(0)))
+    drawn = np.asarray(gbt.uncertainty.posterior_samples(fit, 20_000, key=jax.random.key(0)))
     assert drawn.shape == (20_000, 9)
     np.testing.assert_allclose(drawn.mean(axis=0), fit.scores, atol=0.03)
     np.testing.assert_allclose(np.cov(drawn.T), posterior_covariance, atol=0.05)
-    again = gbt.posterior_samples(fit, 20_000, key=jax.random.key(0))
+    again = gbt.uncertainty.posterior_samples(fit, 20_000, key=jax.random.key(0))
     np.testing.assert_array_equal(drawn, again)
 
 
@@ -92,10 +92,10 @@ def test_users(fits, fit):
     np.testing.assert_array_equal(ranks.rank[:9], scipy.stats.rankdata(-np.asarray(fit.scores)))
     np.testing.assert_array_equal(np.sort(ranks.rank[9:11]), [1, 2])
     assert np.isnan(ranks.upper[11:]).all()
-    drawn = gbt.posterior_samples(fits, 5, key=jax.random.key(0))
+    drawn = gbt.uncertainty.posterior_samples(fits, 5, key=jax.random.key(0))
     assert drawn.shape == (5, 13)
     with pytest.raises(TypeError, match=r"covariance\(fits\[0\]\)"):
-        gbt.covariance(fits)
+        gbt.uncertainty.covariance(fits)
 
 
 def test_parts_of_many_users(fits):
@@ -111,10 +111,10 @@ def test_without_a_prior():
     free = gbt.fit(gbt.Model(laws.Gaussian(0.8), np.inf), ROWS)
     matrix = incidence(ROWS)
     expected = np.linalg.pinv(0.8**2 * matrix.T @ matrix)
-    np.testing.assert_allclose(gbt.covariance(free), expected, atol=1e-12)
+    np.testing.assert_allclose(gbt.uncertainty.covariance(free), expected, atol=1e-12)
     apart = gbt.Comparisons([0, 2], [1, 3], [0.3, 0.2], num_items=4)
     two = gbt.fit(gbt.Model(laws.Gaussian(1.0), np.inf), apart)
-    assert np.isposinf(gbt.difference_std(two, [0], [2])[0])
+    assert np.isposinf(gbt.uncertainty.difference_std(two, [0], [2])[0])
     assert gbt.prob_better(two, [0], [2])[0] == 0.5
     with pytest.raises(ValueError, match="no common scale, and so no ranks"):
         gbt.rank_intervals(two, key=jax.random.key(0))
@@ -130,7 +130,7 @@ def test_a_spoilt_user_spoils_no_other():
         [0, 0, 1, 1], [0, 1, 0, 1], [1, 2, 1, 2], [0.3, 0.2, 0.3, 0.2], [1e18, 1, 1, 1]
     )
     fits = gbt.fit_users(gbt.Model(laws.Gaussian(1.0), 1.0), rows)
-    drawn = np.asarray(gbt.posterior_samples(fits, 5, key=jax.random.key(0)))
+    drawn = np.asarray(gbt.uncertainty.posterior_samples(fits, 5, key=jax.random.key(0)))
     assert np.isfinite(drawn[:, 3:]).all()
     nobody = gbt.fit_users(GAUSSIAN, gbt.UserComparisons.from_arrays([], [], [], []))
     assert gbt.rank_intervals(nobody, key=jax.random.key(0)).rank.size == 0
@@ -148,14 +148,14 @@ def test_what_cannot_be_told_is_refused(fit):
     with pytest.raises(ValueError, match="a has 9"):
         gbt.prob_better(fit, 9, 0)
     unfinished = gbt.fit(gbt.Model(laws.Uniform()), ROWS, max_steps=1, throw=False)
-    for ask in (gbt.std, gbt.covariance, gbt.intervals, gbt.robust_covariance):
+    for ask in (gbt.std, gbt.uncertainty.covariance, gbt.intervals, gbt.uncertainty.robust_covariance):
         with pytest.raises(ValueError, match="did not find the optimum"):
             ask(unfinished)
     with pytest.raises(ValueError, match="did not find the optimum"):
-        gbt.bootstrap(unfinished, 10, key=jax.random.key(0))
+        gbt.uncertainty.bootstrap(unfinished, 10, key=jax.random.key(0))
 
 
 def test_single_precision():
     single = gbt.fit(GAUSSIAN, ROWS.with_values(np.asarray(ROWS.value, np.float32)))
     assert gbt.std(single).dtype == gbt.intervals(single).lower.dtype == jnp.float32
-    assert gbt.posterior_samples(single, 3, key=jax.random.key(0)).dtype == jnp.float32
+    assert gbt.uncertainty.posterior_samples(single, 3, key=jax.random.key(0)).dtype == jnp.float32

@@ -10,9 +10,11 @@ import pytest
 from problems import counting_law, random_comparisons, tournesol_problems
 
 import gbt_jax as gbt
-from gbt_jax import _chunks, _user_comparisons, _users, laws
-from gbt_jax._optimum import Known
-from gbt_jax._progress import Progress
+from gbt_jax._data import _chunks, _user_comparisons
+from gbt_jax._inference import _users
+from gbt_jax import laws
+from gbt_jax._inference._optimum import Known
+from gbt_jax._util._progress import Progress
 
 MODEL = gbt.Model(laws.Uniform(), 7.0)
 SIZES = (2, 5, 8, 9, 16, 17, 40, 200, 2100)  # the last is too large for a union
@@ -127,7 +129,7 @@ def test_equals_a_loop_of_fits(data, fits):
     for user in fits:
         alone, items = comparisons_of(*data, user)
         found = fits.for_user(user)
-        assert found.result is gbt.RESULTS.successful
+        assert found.result == gbt.RESULTS.successful
         np.testing.assert_array_equal(fits.item[fits.user == user], items)
         assert float(found.error_bound) < 1e-11
         # Stationarity, in NumPy alone.
@@ -387,7 +389,7 @@ def test_programs_for_other_machines(program):
         function = jax.grad(lambda m, c: jnp.sum(gbt.map_scores(m, c) ** 2))
     else:
         arguments = (MODEL, comparisons)
-        solver = gbt.NewtonCG() if program == "newton-cg" else gbt.NewtonCholesky()
+        solver = gbt.solvers.NewtonCG() if program == "newton-cg" else gbt.solvers.NewtonCholesky()
         function = lambda m, c: gbt.fit(m, c, solver=solver, max_steps=9, throw=False)  # noqa: E731
     leaves, tree = jax.tree.flatten(arguments)
     flat = jax.jit(lambda *leaves: jax.tree.leaves(function(*jax.tree.unflatten(tree, leaves))))

@@ -35,14 +35,14 @@ def test_a_small_change_does_what_is_wanted(fit):
     """To first order, so the error falls with the square; and no smaller change would do."""
     errors = []
     for delta in (1e-2, 1e-3):
-        needed = gbt.required_change(fit, 5, delta)
+        needed = gbt.influence.required_change(fit, 5, delta)
         errors.append(abs(float(needed.achieved) - delta))
         slope = np.asarray(gbt.sensitivity(fit, items=[5]))[0]
         np.testing.assert_allclose(needed.change, delta * slope / (slope @ slope), atol=1e-12)
         refitted = gbt.fit(MODEL, ROWS.with_values(ROWS.value + needed.change))
         np.testing.assert_allclose(needed.fit.scores, refitted.scores, atol=1e-12)
     assert errors[1] < 0.02 * errors[0]
-    down = gbt.required_change(fit, 5, -0.2)
+    down = gbt.influence.required_change(fit, 5, -0.2)
     assert -0.25 < down.achieved < -0.15
 
 
@@ -52,7 +52,7 @@ def test_values_stay_in_the_support(fit):
     value = np.asarray(ROWS.value)
     reach = np.sum(np.abs(slope) - slope * value)
     for share in (0.5, 0.9, 0.999, 1.0):
-        change = np.asarray(gbt.required_change(fit, 5, share * reach).change)
+        change = np.asarray(gbt.influence.required_change(fit, 5, share * reach).change)
         assert np.all(np.abs(value + change) <= 1)
         assert slope @ change == pytest.approx(share * reach, rel=1e-12)
         if share < 0.99:
@@ -64,20 +64,20 @@ def test_values_stay_in_the_support(fit):
             )
             np.testing.assert_allclose(change, best.x, atol=1e-4)
     with pytest.raises(ValueError, match="no values inside the law's support move this score by"):
-        gbt.required_change(fit, 5, 1.01 * reach)
-    assert not np.any(gbt.required_change(fit, 5, 0.0).change)
+        gbt.influence.required_change(fit, 5, 1.01 * reach)
+    assert not np.any(gbt.influence.required_change(fit, 5, 0.0).change)
 
 
 def test_discrete_and_unbounded_laws():
     votes = ROWS.with_values(np.sign(ROWS.value))
-    needed = gbt.required_change(gbt.fit(gbt.Model(laws.Binary(), 1.0), votes), 2, 0.1)
+    needed = gbt.influence.required_change(gbt.fit(gbt.Model(laws.Binary(), 1.0), votes), 2, 0.1)
     assert 0.05 < needed.achieved < 0.15
     # Linear: the change does exactly what is wanted, however large.
     gaussian = gbt.fit(gbt.Model(laws.Gaussian(0.7), 1.0), ROWS)
-    assert gbt.required_change(gaussian, 2, 50.0).achieved == pytest.approx(50.0, rel=1e-12)
+    assert gbt.influence.required_change(gaussian, 2, 50.0).achieved == pytest.approx(50.0, rel=1e-12)
     nothing = gbt.Comparisons([0], [1], [0.3], num_items=3)
     with pytest.raises(ValueError, match="by more than 0"):
-        gbt.required_change(gbt.fit(MODEL, nothing), 2, 0.1)
+        gbt.influence.required_change(gbt.fit(MODEL, nothing), 2, 0.1)
 
 
 @pytest.mark.parametrize("by", ["removal", "reversal"])
@@ -88,7 +88,7 @@ def test_flip_sets_against_all_small_sets(fit, by):
     made = gbt.curvature(fit)
     excess = []
     for above, below in itertools.pairwise(order):
-        flips = gbt.flip_set(fit, below, above, by=by, using=made)
+        flips = gbt.influence.flip_set(fit, below, above, by=by, using=made)
         assert flips.is_found
         scores = refit(flips.rows)
         assert scores[below] > scores[above]
@@ -108,7 +108,7 @@ def test_flip_sets_against_all_small_sets(fit, by):
 
 def test_the_top(fit):
     order = np.argsort(-np.asarray(fit.scores))
-    flips = gbt.flip_set(fit, top=2)
+    flips = gbt.influence.flip_set(fit, top=2)
     assert flips.is_found
     assert set(np.argsort(-without(flips.rows))[:2]) != set(order[:2])
     assert "another set of the top 2: leaving out" in str(flips)
@@ -116,7 +116,7 @@ def test_the_top(fit):
 
 def test_nothing_found_is_said(fit):
     order = np.argsort(-np.asarray(fit.scores))
-    flips = gbt.flip_set(fit, int(order[0]), int(order[-1]), limit=1)
+    flips = gbt.influence.flip_set(fit, int(order[0]), int(order[-1]), limit=1)
     assert not flips.is_found
     assert flips.rows.size == 0
     assert "no set of up to 1 of 30 comparisons was found" in str(flips)
@@ -128,29 +128,29 @@ def test_without_a_prior_an_optimum_may_be_lost():
     cycle = gbt.Comparisons([0, 1, 2, 0], [1, 2, 0, 1], [1.0, 1, 1, 1], num_items=3)
     fit = gbt.fit(gbt.Model(laws.Binary(), np.inf), cycle)
     order = np.argsort(-np.asarray(fit.scores))
-    flips = gbt.flip_set(fit, int(order[0]), int(order[2]))
+    flips = gbt.influence.flip_set(fit, int(order[0]), int(order[2]))
     assert flips.is_found == (flips.rows.size > 0)
     if flips.is_found:
-        assert flips.fit.result is gbt.RESULTS.successful
+        assert flips.fit.result == gbt.RESULTS.successful
 
 
 def test_weak_priors_and_components():
     """Levels cost no digits, and without a prior what falls apart changes no places."""
-    strong = gbt.required_change(gbt.fit(gbt.Model(laws.Uniform(), np.inf), ROWS), 5, 0.3)
-    weak = gbt.required_change(gbt.fit(gbt.Model(laws.Uniform(), 1e9), ROWS), 5, 0.3)
+    strong = gbt.influence.required_change(gbt.fit(gbt.Model(laws.Uniform(), np.inf), ROWS), 5, 0.3)
+    weak = gbt.influence.required_change(gbt.fit(gbt.Model(laws.Uniform(), 1e9), ROWS), 5, 0.3)
     np.testing.assert_allclose(weak.change, strong.change, atol=1e-7)
     # Item 0 hangs on two comparisons: without them it has no place, and so no other one.
     rows = gbt.Comparisons(
         [0, 0, 1, 2, 1, 2], [1, 2, 2, 3, 3, 1], [0.8, 0.7, 0.1, 0.3, 0.2, 0.1], num_items=4
     )
     free = gbt.fit(gbt.Model(laws.Uniform(), np.inf), rows)
-    flips = gbt.flip_set(free, 0, 1)
+    flips = gbt.influence.flip_set(free, 0, 1)
     assert not {0, 1} <= set(flips.rows.tolist())
     pairs = gbt.Comparisons([0, 2], [1, 3], [0.5, 0.2], num_items=4)
     apart = gbt.fit(gbt.Model(laws.Uniform(), np.inf), pairs)
     for question in ({"first": 0, "second": 2}, {"top": 1}):
         with pytest.raises(ValueError, match="no common scale"):
-            gbt.flip_set(apart, **question)
+            gbt.influence.flip_set(apart, **question)
 
 
 def test_what_cannot_be_asked_is_refused(fit):
@@ -163,8 +163,8 @@ def test_what_cannot_be_asked_is_refused(fit):
         (((0, 1), {"by": "magic"}), "by must be one of removal, reversal"),
     ):
         with pytest.raises(ValueError, match=message):
-            gbt.flip_set(fit, *arguments[0], **arguments[1])
+            gbt.influence.flip_set(fit, *arguments[0], **arguments[1])
     with pytest.raises(ValueError, match="delta must be a finite number"):
-        gbt.required_change(fit, 0, np.inf)
+        gbt.influence.required_change(fit, 0, np.inf)
     with pytest.raises(ValueError, match="item has -1"):
-        gbt.required_change(fit, -1, 0.1)
+        gbt.influence.required_change(fit, -1, 0.1)

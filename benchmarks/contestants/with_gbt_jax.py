@@ -70,7 +70,7 @@ def with_likelihood_intervals(problem: Problem) -> Solve:
 
     def solve() -> np.ndarray:
         found = fitted(problem)
-        return np.stack([found.scores, *gbt.likelihood_intervals(found)])
+        return np.stack([found.scores, *gbt.uncertainty.likelihood_intervals(found)])
 
     return solve
 

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike, Float
 
-from .._arrays import as_array, as_indices
+from .._util._arrays import as_array, as_indices
 from ._levels import Levels
 
 

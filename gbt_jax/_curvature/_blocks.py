@@ -1,6 +1,6 @@
-"""Many users side by side, each with a matrix of its own.
+"""Groups side by side, each with a matrix of its own.
 
-The users are one problem whose graph falls apart, and R is zero between them. Matrices of users of
+Groups are one problem whose graph falls apart, and R is zero between them. Matrices of groups of
 similar sizes are stacked and inverted by LAPACK through NumPy: they are too small for a device to
 gain anything, and nothing is compiled for each size.
 """
@@ -12,13 +12,13 @@ import jax
 import numpy as np
 from jax import Array
 
-from .._arrays import as_array, ranges
-from .._compilation import quick_options
-from .._fit import RESULTS
-from .._random import generator_of
-from .._user_comparisons import UserComparisons
-from .._user_fits import UserFits
-from .._workers import in_threads, num_workers
+from .._data._groups import GroupedRows, sort_by_group
+from .._inference._fit import Fit
+from .._inference._results import RESULTS
+from .._util._arrays import as_array, ranges
+from .._util._compilation import quick_options
+from .._util._random import generator_of
+from .._util._threads import in_threads, num_workers
 from ..laws import AbstractRootLaw
 from ._base import AbstractCurvature, Edges
 from ._levels import Levels, diagonal_of, levels_of
@@ -28,18 +28,18 @@ _AT_ONCE = 2**19  # entries of matrices in the work of a thread: a few megabytes
 
 @final
 class BlockCurvature(AbstractCurvature):
-    """The curvature of `UserFits`: items are numbered as their scores are, over all users."""
+    """The curvature of a fit with groups; items are numbered as their scores are."""
 
-    blocks: tuple[np.ndarray, ...]  # users × size × size, each R filled up with zeros
-    stack: np.ndarray  # of each item, which of the stacks its user is in,
+    blocks: tuple[np.ndarray, ...]  # groups × size × size, each R filled up with zeros
+    stack: np.ndarray  # of each item, which of the stacks its group is in,
     number: np.ndarray  # which matrix of the stack that is,
     place: np.ndarray  # and which of its rows is the item's
-    log_determinants: np.ndarray  # of M, of each user
+    log_determinants: np.ndarray  # of M, of each group
     edges: Edges
     levels: Levels
 
     def reduced_solve(self, rhs: Array) -> Array:
-        """A product for each user."""
+        """A product for each group."""
         given = np.asarray(rhs)
         solved = np.zeros_like(given)
         for which, blocks in enumerate(self.blocks):
@@ -51,7 +51,7 @@ class BlockCurvature(AbstractCurvature):
         return as_array(solved)
 
     def reduced_draws(self, num: int, *, key: Array) -> Array:
-        """As in `_dense.py`, for each user."""
+        """As in `_dense.py`, for each group."""
         generator, levels = generator_of(key), self.levels
         component, share = np.asarray(levels.component), np.asarray(levels.share / levels.held)
         drawn = np.empty((self.num_items, num), share.dtype)
@@ -70,7 +70,7 @@ class BlockCurvature(AbstractCurvature):
         return levels.removed(as_array(drawn))
 
     def reduced_entries(self, a: Array, b: Array) -> Array:
-        """Looked up; zero between users."""
+        """Looked up; zero between groups."""
         first, second = np.asarray(a), np.asarray(b)
         stack = self.stack[first]
         together = (stack == self.stack[second]) & (self.number[first] == self.number[second])
@@ -82,41 +82,39 @@ class BlockCurvature(AbstractCurvature):
         return as_array(found)
 
 
-def block_curvature(fits: UserFits) -> BlockCurvature:
-    """Invert every user's M."""
-    data, law = fits.comparisons, fits.model.law
-    sizes = np.diff(data.item_offsets)
-    owner = np.repeat(np.arange(len(fits)), sizes)
-    row_owner = np.repeat(np.arange(len(fits)), np.diff(data.row_offsets))
-    is_good = fits.result_codes == RESULTS.successful.value
-    shift = data.item_offsets[row_owner].astype(np.int32)
-    a, b = data.a + shift, data.b + shift
-    weight = np.where(is_good[row_owner], data.weight, 0).astype(fits.scores.dtype)
-    scores = np.where(is_good[owner], fits.scores, 0).astype(fits.scores.dtype)
-    std = np.asarray(fits.model.prior_std, scores.dtype)
-    precision = np.broadcast_to((1 / std if std.ndim == 0 else 1 / std[owner]) ** 2, owner.shape)
-    row_curvature = _row_curvature(law, data.row, weight, scores[a] - scores[b])
+def block_curvature(fit: Fit) -> BlockCurvature:
+    """Invert every group's M."""
+    rows, layout = fit.comparisons, sort_by_group(fit.comparisons)
+    scores, is_good = np.asarray(fit.scores), np.atleast_1d(fit.result == RESULTS.successful)
+    sizes = layout.num_items
+    owner = np.repeat(np.arange(sizes.size), sizes)
+    a, b = np.asarray(rows.a), np.asarray(rows.b)
+    weight = np.where(is_good[owner[a]], np.asarray(rows.weight), 0).astype(scores.dtype)
+    scores = np.where(is_good[owner], scores, 0).astype(scores.dtype)
+    precision = np.asarray(fit.model.prior(rows, scores.dtype)[1])
+    row_curvature = _row_curvature(fit.model.law, weight, scores[a] - scores[b])
     diagonal = diagonal_of(a, b, row_curvature, precision)
     levels = levels_of(a, b, weight, precision, diagonal)
-    place = np.arange(owner.size) - data.item_offsets[owner]
+    place = np.arange(owner.size) - layout.item_offsets[owner]
     classes, stack = np.unique(_rounded_up(sizes), return_inverse=True)
-    blocks, number = [], np.zeros(len(fits), int)
-    log_determinants = np.full(len(fits), np.nan)
-    parts: list[tuple[np.ndarray, np.ndarray]] = []  # users, and where their matrices go
+    blocks, number = [], np.zeros(sizes.size, int)
+    log_determinants = np.full(sizes.size, np.nan)
+    parts: list[tuple[np.ndarray, np.ndarray]] = []  # groups, and where their matrices go
     for which, size in enumerate(classes.tolist()):
-        users = np.flatnonzero(stack == which)
-        number[users] = np.arange(users.size)
-        blocks.append(np.zeros((users.size, size, size), scores.dtype))
+        groups = np.flatnonzero(stack == which)
+        number[groups] = np.arange(groups.size)
+        blocks.append(np.zeros((groups.size, size, size), scores.dtype))
         step = max(_AT_ONCE // size**2, 1)
-        starts = range(0, users.size, step)
-        parts += [(users[k : k + step], blocks[-1][k : k + step]) for k in starts]
+        starts = range(0, groups.size, step)
+        parts += [(groups[k : k + step], blocks[-1][k : k + step]) for k in starts]
+    sorted_curvature = row_curvature[layout.row]
 
     def work(part: tuple[np.ndarray, np.ndarray]) -> None:
-        users, place = part
-        found, log_determinants[users] = _inverses(
-            users, place.shape[1], data, row_curvature, diagonal, levels
+        groups, place = part
+        found, log_determinants[groups] = _inverses(
+            groups, place.shape[1], layout, sorted_curvature, diagonal, levels
         )
-        place[:] = np.where(is_good[users, None, None], found, np.nan)
+        place[:] = np.where(is_good[groups, None, None], found, np.nan)
 
     for _ in in_threads(work, parts, num_workers()):
         pass
@@ -127,13 +125,13 @@ def block_curvature(fits: UserFits) -> BlockCurvature:
         number=number[owner],
         place=place,
         log_determinants=log_determinants.astype(scores.dtype),
-        edges=Edges(as_array(a), as_array(b), as_array(row_curvature)),
+        edges=Edges(rows.a, rows.b, as_array(row_curvature)),
         levels=levels,
     )
 
 
 def _factors(matrices: np.ndarray) -> np.ndarray:
-    """Cholesky factors; NaN where a matrix has none, of a user whose fit failed or whose Hessian
+    """Cholesky factors; NaN where a matrix has none, of a group whose fit failed or whose Hessian
     rounding has spoilt."""
     factors = np.full_like(matrices, np.nan)
     try:
@@ -150,16 +148,11 @@ def _rounded_up(sizes: np.ndarray) -> np.ndarray:
     return np.where((power >= 4) & (sizes <= 3 * power // 4), 3 * power // 4, power)
 
 
-def _row_curvature(
-    law: AbstractRootLaw, row: np.ndarray, weight: np.ndarray, t: np.ndarray
-) -> np.ndarray:
-    """w Φ''(t) of each comparison, in a shape that few data sets do not share.
-
-    `row` tells which of the law's rows each is.
-    """
+def _row_curvature(law: AbstractRootLaw, weight: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """w Φ''(t) of each comparison, in a shape that few data sets do not share."""
     padding = (0, 2 ** max(t.size - 1, 1).bit_length() - t.size)
-    found = _variances()(law.at_rows(np.pad(row, padding)), np.pad(t, padding))
-    return weight * np.asarray(found)[: t.size]
+    rows = np.pad(np.arange(t.size), padding)
+    return weight * np.asarray(_variances()(law.at_rows(rows), np.pad(t, padding)))[: t.size]
 
 
 @functools.cache
@@ -169,29 +162,29 @@ def _variances():
 
 
 def _inverses(
-    users: np.ndarray,
+    groups: np.ndarray,
     size: int,
-    data: UserComparisons,
+    layout: GroupedRows,
     row_curvature: np.ndarray,
     item_diagonal: np.ndarray,
     levels: Levels,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(R, log det M) of some users, as `_dense.py` finds them."""
-    counts, item_counts = (np.diff(x)[users] for x in (data.row_offsets, data.item_offsets))
-    rows = ranges(data.row_offsets[users], counts)
-    items = ranges(data.item_offsets[users], item_counts)
-    where = np.repeat(np.arange(users.size), item_counts)
-    place = items - np.repeat(data.item_offsets[users], item_counts)
+    """(R, log det M) of some groups, as `_dense.py` finds them."""
+    counts, item_counts = (np.diff(x)[groups] for x in (layout.row_offsets, layout.item_offsets))
+    rows = ranges(layout.row_offsets[groups], counts)
+    items = ranges(layout.item_offsets[groups], item_counts)
+    where = np.repeat(np.arange(groups.size), item_counts)
+    place = items - np.repeat(layout.item_offsets[groups], item_counts)
 
     def filled(column: np.ndarray | Array, padding: float) -> np.ndarray:
-        result = np.full((users.size, size), padding, np.float64)
+        result = np.full((groups.size, size), padding, np.float64)
         result[where, place] = np.asarray(column)[items]
         return result
 
-    flat = np.repeat(np.arange(users.size), counts) * size * size
-    flat += data.a[rows].astype(np.int64) * size + data.b[rows]
-    half = np.bincount(flat, row_curvature[rows], users.size * size * size)
-    half = half.reshape(users.size, size, size)
+    flat = np.repeat(np.arange(groups.size), counts) * size * size
+    flat += layout.a[rows].astype(np.int64) * size + layout.b[rows]
+    half = np.bincount(flat, row_curvature[rows], groups.size * size * size)
+    half = half.reshape(groups.size, size, size)
     component, share = filled(levels.component, -1), filled(levels.share, 0)
     added, precision = filled(levels.added, 0), filled(levels.precision, 0)
     together = component[:, :, None] == component[:, None, :]

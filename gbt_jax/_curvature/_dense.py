@@ -7,10 +7,13 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
-from .._comparisons import Comparisons
-from .._model import Model
-from .._objective import hessian_matrix
+from .._data._comparisons import Comparisons
+from .._data._incidence import weighted_matrix
+from .._inference._fit import Fit
+from .._util._arrays import as_array
+from .._util._limits import SMALL_CURVATURE_ITEMS
 from ._base import AbstractCurvature, Edges
+from ._blocks import block_curvature
 from ._levels import Levels, parts_of_hessian
 
 
@@ -41,9 +44,19 @@ class DenseCurvature(AbstractCurvature):
         return levels.removed(factor @ normal)
 
 
-def dense_curvature(model: Model, comparisons: Comparisons, scores: Array) -> DenseCurvature:
-    """Factorise M at the scores."""
-    return _factorised(comparisons, *parts_of_hessian(model, comparisons, scores))
+def dense_curvature(fit: Fit) -> DenseCurvature:
+    """Factorise M at the scores: small ones as a group's, to the same bits."""
+    rows = fit.comparisons
+    if rows.num_items > SMALL_CURVATURE_ITEMS:
+        return _factorised(rows, *parts_of_hessian(fit.model, rows, fit.scores))
+    found = block_curvature(fit)
+    size = rows.num_items
+    return DenseCurvature(
+        reduced=as_array(found.blocks[0][0, :size, :size]),
+        log_determinant=as_array(found.log_determinants[0]),
+        edges=found.edges,
+        levels=jax.tree.map(jnp.asarray, found.levels),
+    )
 
 
 @jax.jit
@@ -54,7 +67,7 @@ def _factorised(
     size, added = diagonal.size, levels.added
     together = levels.component[:, None] == levels.component[None, :]
     outer = jnp.where(together, levels.share[:, None], 0)
-    matrix = hessian_matrix(comparisons, curvature, diagonal) + added[:, None] * outer
+    matrix = weighted_matrix(comparisons, curvature, diagonal) + added[:, None] * outer
     scale = lax.rsqrt(jnp.diagonal(matrix))
     scaled = matrix * scale[:, None] * scale[None, :]
     factor = lax.linalg.cholesky(scaled, symmetrize_input=False)

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from .._comparisons import Comparisons
+from .._data._comparisons import Comparisons
+from .._inference._objective import hessian_product
 from .._model import Model
-from .._newton import conjugate_gradients, scale_by_diagonal
-from .._objective import hessian_product
+from ..solvers._newton import conjugate_gradients, scale_by_diagonal
 from ._base import AbstractCurvature, Edges
 from ._levels import Levels, parts_of_hessian
 

@@ -20,10 +20,11 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike
 
-from .._comparisons import Comparisons
-from .._graph import component_numbers
+from .._data._comparisons import Comparisons
+from .._data._graph import component_numbers
+from .._data._incidence import item_sums_on_host
+from .._inference._objective import row_derivatives
 from .._model import Model
-from .._objective import row_derivatives
 
 
 class Levels(eqx.Module):
@@ -120,9 +121,9 @@ def parts_of_hessian(
 ) -> tuple[Array, Array, Levels]:
     """(w Φ'' of each comparison, the diagonal of M, the levels), of one problem."""
     _, curvature = row_derivatives(model, comparisons, scores)
-    size, dtype = scores.size, scores.dtype
-    _, precision = model.prior(size, dtype)
-    a, b, weight, held = (np.asarray(x) for x in (*_ends(comparisons), precision))
+    _, precision = model.prior(comparisons, scores.dtype)
+    columns = comparisons.a, comparisons.b, comparisons.weight, precision
+    a, b, weight, held = (np.asarray(x) for x in columns)
     diagonal = diagonal_of(a, b, np.asarray(curvature), held)
     levels = levels_of(a, b, weight, held, diagonal)
     return curvature, jnp.asarray(diagonal), jax.tree.map(jnp.asarray, levels)
@@ -132,9 +133,5 @@ def diagonal_of(
     a: np.ndarray, b: np.ndarray, curvature: np.ndarray, precision: np.ndarray
 ) -> np.ndarray:
     """The diagonal of M."""
-    sums = (np.bincount(end, curvature, precision.size) for end in (a, b))
-    return (precision + sum(sums)).astype(precision.dtype)
-
-
-def _ends(comparisons: Comparisons) -> tuple[Array, Array, Array]:
-    return comparisons.a, comparisons.b, comparisons.weight
+    sums = item_sums_on_host(a, b, curvature, precision.size)
+    return (precision + sums).astype(precision.dtype)

@@ -4,37 +4,41 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
-from .._arrays import as_array
-from .._fit import RESULTS, Fit
-from .._gauge import is_regularised
-from .._objective import row_derivatives
-from .._random import generator_of
-from .._user_fits import UserFits
+from .._inference._fit import Fit, check_fit
+from .._inference._gauge import is_regularised
+from .._inference._objective import row_derivatives
+from .._inference._results import RESULTS
+from .._util._arrays import as_array
+from .._util._limits import (
+    DENSE_CURVATURE_ITEMS,
+    ELIMINATION_ITEMS,
+    SMALL_CURVATURE_ITEMS,
+)
+from .._util._random import generator_of
 from ._base import AbstractCurvature
 from ._blocks import block_curvature
 from ._dense import dense_curvature
 from ._elimination import Elimination, eliminate, inverse_diagonal, normal_draws
 from ._iterative import iterative_curvature
 
-_DENSE_ITEMS = 4096  # N takes 128 MB
-_SMALL = 256  # items, up to which a factorisation takes no time
-_MOST_ELIMINATED = 8192  # items, from which on a matrix of what is left may be too large
 
-
-def curvature(fit: Fit | UserFits, *, dense: bool | None = None) -> AbstractCurvature:
+def curvature(fit: Fit, *, dense: bool | None = None) -> AbstractCurvature:
     """The factorised Hessian of a fit, to be made once and reused.
 
     Up to 4,096 items it is a `DenseCurvature` (a matrix of items × items, all entries at hand),
-    beyond an `IterativeCurvature` (every solve is an iteration); `dense` chooses otherwise. Of
-    `UserFits` it is a `BlockCurvature`, a matrix for each user, with items numbered as their
-    scores are; NaN for a user whose fit failed.
+    beyond an `IterativeCurvature` (every solve is an iteration); `dense` chooses otherwise. Of a
+    fit with groups it is a `BlockCurvature`, a matrix for each group; NaN for a group whose fit
+    failed.
     """
-    if isinstance(fit, UserFits):
-        return block_curvature(fit)
     refuse_unfinished(fit)
-    is_dense = fit.comparisons.num_items <= _DENSE_ITEMS if dense is None else dense
-    make = dense_curvature if is_dense else iterative_curvature
-    made = make(fit.model, fit.comparisons, fit.scores)
+    if fit.comparisons.num_groups is not None:
+        return block_curvature(fit)
+    is_dense = fit.comparisons.num_items <= DENSE_CURVATURE_ITEMS if dense is None else dense
+    made = (
+        dense_curvature(fit)
+        if is_dense
+        else iterative_curvature(fit.model, fit.comparisons, fit.scores)
+    )
     if made.levels.is_loose:
         raise ValueError(
             "items that are compared with each other have different priors, all of them so weak "
@@ -43,11 +47,9 @@ def curvature(fit: Fit | UserFits, *, dense: bool | None = None) -> AbstractCurv
     return made
 
 
-def variances(
-    fit: Fit | UserFits, using: AbstractCurvature | None = None
-) -> Float[Array, " items"]:
+def variances(fit: Fit, using: AbstractCurvature | None = None) -> Float[Array, " items"]:
     """n_aa for each item, as `AbstractCurvature.diagonal` has it, without the rest of N."""
-    if using is not None or isinstance(fit, UserFits):
+    if using is not None or fit.comparisons.num_groups is not None:
         return curvature_of(fit, using).diagonal()
     elimination = _elimination(fit)
     if elimination is None:
@@ -66,28 +68,29 @@ def held_draws(fit: Fit, num: int, key: PRNGKeyArray) -> np.ndarray | None:
 def _elimination(fit: Fit) -> Elimination | None:
     """M with items of few comparisons eliminated, if the prior holds all and there are many."""
     refuse_unfinished(fit)
+    if fit.comparisons.num_groups is not None:
+        return None
     rows, size = fit.comparisons, fit.comparisons.num_items
     is_known = is_regularised(fit.model, rows)
-    if not (is_known and _SMALL < size <= _MOST_ELIMINATED):
+    if not (is_known and SMALL_CURVATURE_ITEMS < size <= ELIMINATION_ITEMS):
         return None
-    _, precision = fit.model.prior(size, fit.scores.dtype)
+    _, precision = fit.model.prior(rows, fit.scores.dtype)
     _, row_curvature = row_derivatives(fit.model, rows, fit.scores)
     columns = rows.a, rows.b, row_curvature, precision
     return eliminate(*(np.asarray(x) for x in columns))
 
 
 def refuse_unfinished(fit: Fit) -> None:
-    """Raise for what is no fit, or one that did not find the optimum."""
-    if not isinstance(fit, Fit):
-        raise TypeError(f"a Fit is needed, not {type(fit).__name__}")
-    if fit.result is not RESULTS.successful:
+    """Raise for what is no fit, or one that did not find the optimum; groups fail one by one."""
+    check_fit(fit)
+    if fit.comparisons.num_groups is None and fit.result != RESULTS.successful:
         raise ValueError(
             f"the fit did not find the optimum ({fit.result.name}), so nothing can be said about "
             "how it responds"
         )
 
 
-def curvature_of(fit: Fit | UserFits, using: AbstractCurvature | None) -> AbstractCurvature:
+def curvature_of(fit: Fit, using: AbstractCurvature | None) -> AbstractCurvature:
     """The curvature that was made already, if it can be this fit's, or a new one."""
     if using is None:
         return curvature(fit)

@@ -42,7 +42,7 @@ def audit(
 
 def _number(ranking: Any, group: str | None) -> int:
     """The position of the chosen group among the fits."""
-    names = [ranking.votes.group_name(code) for code in ranking.fits.users]
+    names = [ranking.votes.group_name(code) for code in ranking.fit.groups]
     if group is None:
         if len(names) == 1:
             return 0
@@ -58,22 +58,23 @@ def _found(ranking: Any, number: int, limit: int) -> dict[str, Any]:
     import numpy as np
 
     from .._curvature import curvature
-    from .._fit import RESULTS
-    from .._guarantees import check_monotone, check_resilience
-    from .._influence import influence
-    from .._what_it_takes import flip_set
+    from .._data._groups import sort_by_group
+    from .._inference._results import RESULTS
+    from ..guarantees._checks import check_monotone, check_resilience
+    from ..influence._counterfactuals import flip_set
+    from ..influence._influence import leave_out
 
-    fits, votes = ranking.fits, ranking.votes
-    if fits.result_codes[number] != RESULTS.successful.value:
+    votes, group = ranking.votes, ranking.fit.groups[number].item()
+    one = ranking.fit[group]
+    if one.result != RESULTS.successful:
         raise ValueError(ranking.failures()[0])
-    one = fits.for_user(fits.users[number].item())
-    data = fits.comparisons
-    rows = slice(*data.row_offsets[number : number + 2])
-    labels = fits.item[slice(*data.item_offsets[number : number + 2])]
+    layout = sort_by_group(ranking.fit.comparisons)
+    rows = layout.row[slice(*layout.row_offsets[number : number + 2])]
+    labels = one.item
     made = curvature(one)
 
     def told(row: int) -> dict[str, Any]:
-        index = int(data.row[rows][row])
+        index = int(rows[row])
         return {
             "row": int(votes.row[index]) + 1,
             "a": votes.label(votes.a[index]),
@@ -81,7 +82,7 @@ def _found(ranking: Any, number: int, limit: int) -> dict[str, Any]:
             "value": float(votes.value[index]),
         }
 
-    changes = np.asarray(influence(one, using=made))
+    changes = np.asarray(leave_out(one, using=made))
     lengths = np.nan_to_num(np.linalg.norm(changes, axis=0))
     largest = np.argsort(-lengths)[:_INFLUENCES]
     influences = [
@@ -108,7 +109,7 @@ def _found(ranking: Any, number: int, limit: int) -> dict[str, Any]:
     if np.isfinite(float(one.model.law.max_value)) and np.isfinite(one.model.prior_std).all():
         checks.append(check_resilience(one))
     return {
-        "group": votes.group_name(fits.users[number]) or None,
+        "group": votes.group_name(group) or None,
         "top": votes.label(labels[best]),
         "comparisons": len(one.comparisons),
         "flips": flips,

@@ -38,7 +38,7 @@ def fit(
     failures = ranking.failures()
     for failure in failures:
         warn(failure)
-    if len(failures) == len(ranking.fits):
+    if len(failures) == ranking.fit.groups.size:
         return 2
     if elo or anchor is not None:
         ranking = ranking.to_elo(anchor=_label(anchor, votes))

@@ -32,7 +32,7 @@ def report(
     failures = ranking.failures()
     for failure in failures:
         warn(failure)
-    if len(failures) == len(ranking.fits):
+    if len(failures) == ranking.fit.groups.size:
         return 2
     pages.write_report(
         output,

@@ -6,10 +6,10 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, Unpack, final
 
 import numpy as np
 
-from .._graph import component_numbers
+from .._data._comparisons import Comparisons
+from .._data._graph import component_numbers
+from .._inference._fit import fit
 from .._model import Model
-from .._user_comparisons import UserComparisons
-from .._users import fit_users
 from ..laws import Gaussian
 from ._votes import VoteOptions, Votes, votes_of
 
@@ -292,16 +292,16 @@ def _halves(rows: Votes) -> np.ndarray:
 def _expected_by_other_half(rows: Votes, half: np.ndarray) -> np.ndarray:
     """Score differences according to the other half of each comparison's group; 0 if unknown."""
     owner = 2 * rows.group + half
-    data = UserComparisons.from_arrays(owner, rows.a, rows.b, np.sign(rows.value))
-    # Least squares with a prior: no choice of a law, and always an answer.
-    fits = fit_users(Model(Gaussian(1.0)), data)
     size = np.int64(max(len(rows.items), 1))
-    keys = fits.user * size + fits.item  # ascending
+    data = Comparisons(rows.a, rows.b, np.sign(rows.value), num_items=int(size), group=owner)
+    # Least squares with a prior: no choice of a law, and always an answer.
+    fitted = fit(Model(Gaussian(1.0)), data)
+    scores, keys = np.asarray(fitted.scores), fitted.group * size + fitted.item  # keys ascend
     found = []
     for item in (rows.a, rows.b):
         wanted = (2 * rows.group + 1 - half) * size + item
         place = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-        found.append(np.where(keys[place] == wanted, fits.scores[place], np.nan))
+        found.append(np.where(keys[place] == wanted, scores[place], np.nan))
     return np.nan_to_num(found[0] - found[1])
 
 

@@ -7,13 +7,15 @@ from typing import Any, Unpack, final
 import numpy as np
 import pyarrow as pa
 
-from .. import _graph
-from .._arrays import whole_number
-from .._fit import RESULTS
+from .._data._comparisons import Comparisons
+from .._data._graph import component_numbers
+from .._data._groups import sort_by_group
+from .._data._incidence import item_sums_on_host
+from .._inference._existence import unbounded_items
+from .._inference._fit import Fit, fit
+from .._inference._results import RESULTS
 from .._model import Model
-from .._user_comparisons import UserComparisons
-from .._user_fits import UserFits
-from .._users import fit_users
+from .._util._arrays import whole_number
 from ..laws import AbstractRootLaw
 from ._columns import like
 from ._law_names import law_named, name_of
@@ -43,13 +45,13 @@ class Ranking:
     - `arrow`: the table, as PyArrow: group columns, then `RESULT_COLUMNS`. `std`, `lower` and
       `upper` are Laplace's, rank intervals are of its draws; null where a fit failed. Items
       without a rank (see `fit_table`) come last in their group.
-    - `votes`, `fits`: what was read, and the fit of each group.
+    - `votes`, `fit`: what was read, and the fit, with a group for each ranking.
     - `level`: of the intervals; `is_elo`: whether `to_elo` made this.
     """
 
     arrow: pa.Table
     votes: Votes
-    fits: UserFits
+    fit: Fit
     level: float
     is_elo: bool = False
 
@@ -61,43 +63,43 @@ class Ranking:
     @property
     def facts(self) -> list[dict[str, Any]]:
         """What is known of each group's fit: law, σ, size, and whether and how well it ended."""
-        votes, fits = self.votes, self.fits
-        components = _largest(self.arrow["component"].to_numpy(), fits)
+        votes, fit, layout = self.votes, self.fit, sort_by_group(self.fit.comparisons)
+        components = np.maximum.reduceat(
+            self.arrow["component"].to_numpy(), layout.item_offsets[:-1]
+        )
         # Half ties are two entries of one comparison; those of no weight are none.
-        counts = np.add.reduceat(_is_counted(votes, fits), fits.comparisons.row_offsets[:-1])
+        counts = np.bincount(votes.group, _is_counted(votes), votes.num_groups)
         return [
-            votes.group_of(fits.users[i])
+            votes.group_of(group)
             | {
-                "law": name_of(fits.model.law),
-                "prior_std": float(fits.model.prior_std),
-                "items": int(np.diff(fits.comparisons.item_offsets)[i]),
-                "comparisons": int(counts[i]),
+                "law": name_of(fit.model.law),
+                "prior_std": float(fit.model.prior_std),
+                "items": int(layout.num_items[i]),
+                "comparisons": int(counts[group]),
                 "components": int(components[i]),
-                "converged": bool(fits.result_codes[i] == RESULTS.successful.value),
-                "result": RESULTS(int(fits.result_codes[i])).name,
-                "gradient_norm": float(fits.gradient_norms[i]),
-                "error_bound": float(fits.error_bounds[i]),
+                "converged": bool(fit.result[i] == RESULTS.successful),
+                "result": fit.result[i].name,
+                "gradient_norm": float(fit.gradient_norm[i]),
+                "error_bound": float(fit.error_bound[i]),
             }
-            for i in range(len(fits))
+            for i, group in enumerate(fit)
         ]
 
     def failures(self) -> list[str]:
         """What went wrong, a line for each group whose fit failed."""
-        codes = self.fits.result_codes
-        failed = np.flatnonzero(codes != RESULTS.successful.value)
-        return [self._failure(i, RESULTS(int(codes[i]))) for i in failed.tolist()]
+        return [
+            f"{self.votes.group_name(group) or self.votes.name}: {self._failure(group)}"
+            for group in self.fit.failures()
+        ]
 
-    def _failure(self, number: int, result: RESULTS) -> str:
-        user = self.fits.users[number]
-        message = f"{self.votes.group_name(user) or self.votes.name}: {result.message}"
-        if result is not RESULTS.no_finite_optimum:
-            return message
-        failed = self.fits.for_user(user.item())
-        items = self.fits.item[self.fits.comparisons.item_offsets[number] :]
-        unbounded = _graph.unbounded_items(failed.model, failed.comparisons).items
-        names = [repr(self.votes.label(items[i])) for i in unbounded[:_NAMED]]
+    def _failure(self, group: int) -> str:
+        one = self.fit[group]
+        if one.result != RESULTS.no_finite_optimum:
+            return one.result.message
+        unbounded = unbounded_items(one.model, one.comparisons).items
+        names = [repr(self.votes.label(one.item[i])) for i in unbounded[:_NAMED]]
         more = f" and {unbounded.size - _NAMED} more" if unbounded.size > _NAMED else ""
-        return f"{message}. Items with no bound: {', '.join(names)}{more}"
+        return f"{one.result.message}. Items with no bound: {', '.join(names)}{more}"
 
     def to_elo(
         self,
@@ -116,9 +118,9 @@ class Ranking:
         """
         if self.is_elo:
             raise ValueError("these scores are on the scale of Elo already")
-        edge = float(self.fits.model.law.max_value)
+        edge = float(self.fit.model.law.max_value)
         if not math.isfinite(edge):
-            name = type(self.fits.model.law).__name__
+            name = type(self.fit.model.law).__name__
             raise ValueError(f"{name} has no largest win, whose odds would give an Elo")
         if not (scale > 0 and base > 1 and math.isfinite(scale * base * center)):
             raise ValueError("an Elo scale must be positive, its base above 1, its center finite")
@@ -134,7 +136,7 @@ class Ranking:
     def _anchors(self, anchor: Any) -> np.ndarray:
         """The anchor's score in the group of each row."""
         is_anchor = np.array([label == anchor for label in self.arrow["item"].to_pylist()])
-        group = self.fits.user  # rows are ordered by group, as scores are
+        group = self.fit.group  # rows are ordered by group, as scores are
         score = np.full(self.votes.num_groups, np.nan)
         score[group[is_anchor]] = _floats(self.arrow, "score")[is_anchor]
         missing = np.setdiff1d(group, group[is_anchor])
@@ -188,40 +190,41 @@ def fit_table(
     votes.refuse_selves()
     _refuse_clashes(votes)
     value = votes.values_under(chosen)
-    users = UserComparisons.from_arrays(votes.group, votes.a, votes.b, value, votes.weight)
-    fits = fit_users(model, users, progress=progress)
-    if (fits.result_codes == RESULTS.invalid_data.value).any():
+    comparisons = Comparisons(
+        votes.a, votes.b, value, votes.weight, num_items=len(votes.items), group=votes.group
+    )
+    found = fit(model, comparisons, progress=progress)
+    if np.any(found.result == RESULTS.invalid_data):
         votes.refuse_outside(chosen)
-    columns = _result_columns(votes, fits, RankOptions(level, draws, min_comparisons), seed)
-    return Ranking(pa.table(columns), votes, fits, level)
+    columns = _result_columns(votes, found, RankOptions(level, draws, min_comparisons), seed)
+    return Ranking(pa.table(columns), votes, found, level)
 
 
 def _result_columns(
-    votes: Votes, fits: UserFits, options: RankOptions, seed: int
+    votes: Votes, found: Fit, options: RankOptions, seed: int
 ) -> dict[str, pa.Array]:
-    data = fits.comparisons
-    group = np.repeat(fits.users, np.diff(data.item_offsets))
-    spread = spread_of(fits, options, seed)
-    ends = np.concatenate([_slots(data, data.a), _slots(data, data.b)])
-    counted = np.tile(_is_counted(votes, fits), 2).astype(bool)
-    order = np.lexsort((fits.item, -fits.scores, np.isnan(spread.rank), group))
-    found = {
-        "score": fits.scores,
+    rows, group, scores = found.comparisons, found.group, np.asarray(found.scores)
+    spread = spread_of(found, options, seed)
+    a, b = np.asarray(rows.a), np.asarray(rows.b)
+    counts = item_sums_on_host(a, b, _is_counted(votes), rows.num_items)
+    order = np.lexsort((found.item, -scores, np.isnan(spread.rank), group))
+    columns = {
+        "score": scores,
         "std": spread.std,
         "lower": spread.lower,
         "upper": spread.upper,
         "rank": spread.rank,
         "rank_lower": spread.rank_lower,
         "rank_upper": spread.rank_upper,
-        "comparisons": np.bincount(ends[counted], minlength=group.size),
-        "component": _components(fits, group),
+        "comparisons": counts,
+        "component": _components(rows, group),
     }
     labels = {
         name: labels.take(pa.array(group[order])) for name, labels in votes.group_labels.items()
     }
-    labels["item"] = votes.items.take(pa.array(fits.item[order]))
+    labels["item"] = votes.items.take(pa.array(found.item[order]))
     whole = ("rank", "rank_lower", "rank_upper", "comparisons", "component")
-    return labels | {name: _column(x[order], name in whole) for name, x in found.items()}
+    return labels | {name: _column(x[order], name in whole) for name, x in columns.items()}
 
 
 def _refuse_clashes(votes: Votes) -> None:
@@ -230,11 +233,10 @@ def _refuse_clashes(votes: Votes) -> None:
             votes.columns.refuse(f"the group column {name!r} has the name of a result's: rename it")
 
 
-def _is_counted(votes: Votes, fits: UserFits) -> np.ndarray:
+def _is_counted(votes: Votes) -> np.ndarray:
     """1 for each entry that is a comparison, 0 for the second half of a tie and for no weight."""
-    data = fits.comparisons
     is_new = np.append(True, votes.row[1:] != votes.row[:-1])[: len(votes)]
-    return ((data.weight > 0) & is_new[data.row]).astype(np.int64)
+    return ((votes.weight > 0) & is_new).astype(np.int64)
 
 
 def _column(values: np.ndarray, is_whole: bool = False) -> pa.Array:
@@ -250,16 +252,10 @@ def _floats(table: pa.Table, name: str) -> np.ndarray:
     return table[name].to_numpy().astype(float)
 
 
-def _slots(data: UserComparisons, item: np.ndarray) -> np.ndarray:
-    """The positions of items in the scores of all users."""
-    return item + np.repeat(data.item_offsets[:-1], np.diff(data.row_offsets))
-
-
-def _components(fits: UserFits, group: np.ndarray) -> np.ndarray:
+def _components(rows: Comparisons, group: np.ndarray) -> np.ndarray:
     """Of each score, which part of its group's graph it is in: 1 is the largest."""
-    data, size = fits.comparisons, fits.scores.size
-    ends = _slots(data, data.a), _slots(data, data.b)
-    component = _graph.component_numbers(*ends, data.weight, size)
+    columns = (np.asarray(x) for x in (rows.a, rows.b, rows.weight))
+    component = component_numbers(*columns, rows.num_items)
     members = np.bincount(component)
     number = members.size
     owner = np.zeros(number, np.int64)
@@ -268,8 +264,3 @@ def _components(fits: UserFits, group: np.ndarray) -> np.ndarray:
     place = np.empty(number, np.int64)
     place[order] = np.arange(number) - np.searchsorted(owner[order], owner[order])
     return place[component] + 1
-
-
-def _largest(numbers: np.ndarray, fits: UserFits) -> np.ndarray:
-    """The largest number of each group's rows; the rows are ordered by group."""
-    return np.maximum.reduceat(numbers, fits.comparisons.item_offsets[:-1])

@@ -6,13 +6,13 @@ import jax
 import numpy as np
 
 from .._curvature import AbstractCurvature, IterativeCurvature, curvature
-from .._fit import RESULTS, Fit
-from .._gauge import is_regularised
-from .._uncertainty import in_parts, normal_quantile, rank_intervals, ranks_of_fit, std
-from .._user_fits import UserFits
+from .._data._groups import sort_by_group
+from .._inference._fit import Fit, select_groups
+from .._inference._gauge import is_regularised
+from .._inference._results import RESULTS
+from .._util._limits import ELIMINATION_ITEMS, SMALL_CURVATURE_ITEMS
+from ..uncertainty._laplace import in_parts, normal_quantile, rank_intervals, ranks_of_fit, std
 
-_TOGETHER_ITEMS = 256  # of a group, up to which groups are done together
-_MATRIX_ITEMS = 8192  # up to which the inverse of the Hessian is made
 _FEW_DRAWS = 100  # beyond, where every draw is a solve
 
 
@@ -25,7 +25,7 @@ class RankOptions(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """One entry per score, in the order of `UserFits.scores`; NaN for what is not known."""
+    """One entry per score, in the order of `Fit.scores`; NaN for what is not known."""
 
     std: np.ndarray
     lower: np.ndarray
@@ -35,42 +35,44 @@ class Spread(NamedTuple):
     rank_upper: np.ndarray
 
 
-def spread_of(fits: UserFits, options: RankOptions, seed: int) -> Spread:
+def spread_of(fit: Fit, options: RankOptions, seed: int) -> Spread:
     """Standard deviations, intervals and ranks.
 
     Those of groups of more than 8,192 items are estimates from a hundred draws.
     """
-    sizes = np.diff(fits.comparisons.item_offsets)
-    is_large = sizes > _TOGETHER_ITEMS
+    sizes = sort_by_group(fit.comparisons).num_items
+    is_large = sizes > SMALL_CURVATURE_ITEMS
     # Runs of small groups are done together, and each large group alone.
     starts = np.flatnonzero(np.append(True, is_large[1:] | is_large[:-1])[: sizes.size])
     # One key for all: groups have nothing to do with each other, so neither need their draws.
     key = jax.random.key(seed)
     parts = [np.zeros((4, 0))]
     for start, stop in zip(starts, np.append(starts[1:], sizes.size), strict=True):
-        part = fits.part(int(start), int(stop))
+        part = select_groups(fit, int(start), int(stop))
         make = _of_large if is_large[start] else _of_small
         parts.append(np.stack(make(part, options, key)))
     deviation, *ranks = np.concatenate(parts, axis=1)
     half = normal_quantile(options.level) * deviation
-    return Spread(deviation, fits.scores - half, fits.scores + half, *ranks)
+    scores = np.asarray(fit.scores)
+    return Spread(deviation, scores - half, scores + half, *ranks)
 
 
-def _of_small(fits: UserFits, options: RankOptions, key) -> list[np.ndarray]:
+def _of_small(fit: Fit, options: RankOptions, key) -> list[np.ndarray]:
     parts = [np.zeros((4, 0))]
-    for part in in_parts(fits):
+    for part in in_parts(fit):
         made = curvature(part)
         ranks = rank_intervals(part, key=key, using=made, **options._asdict())
         parts.append(np.stack([np.sqrt(made.diagonal()), *ranks]))
     return list(np.concatenate(parts, axis=1))
 
 
-def _of_large(fits: UserFits, options: RankOptions, key) -> list[np.ndarray]:
+def _of_large(fit: Fit, options: RankOptions, key) -> list[np.ndarray]:
     """Of a single group."""
-    if fits.result_codes[0] != RESULTS.successful.value:
-        return [np.full(fits.scores.size, np.nan)] * 4
-    fit = fits.for_user(fits.users[0].item())
-    if fits.scores.size <= _MATRIX_ITEMS:
+    (label,) = fit
+    fit = fit[label]
+    if fit.result != RESULTS.successful:
+        return [np.full(fit.scores.size, np.nan)] * 4
+    if fit.scores.size <= ELIMINATION_ITEMS:
         is_known = is_regularised(fit.model, fit.comparisons)
         made = None if is_known else curvature(fit, dense=True)  # one matrix for both
         return [np.asarray(std(fit, using=made)), *_ranks(fit, options, key, made)]

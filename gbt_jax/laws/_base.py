@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
-from .._arrays import floating, is_concrete
+from .._util._arrays import floating, is_concrete
 from ._rows import map_rows, row_parameters
 
 _MAX_ROOT_STEPS = 200

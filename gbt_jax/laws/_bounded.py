@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
-from .._arrays import floating, positive
 from .._special import log_hyp0f1, log_sinhc
+from .._util._arrays import floating, positive
 from ._base import AbstractRootLaw
 from ._sampling import truncated_exponential
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
-from .._arrays import floating, positive
 from .._special import product_and_error
+from .._util._arrays import floating, positive
 from ._base import AbstractRootLaw
 from ._density import interval_nodes
 from ._rows import map_rows

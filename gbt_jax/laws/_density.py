@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
-from .._arrays import floating, is_concrete, positive
+from .._util._arrays import floating, is_concrete, positive
 from ._base import AbstractRootLaw
 from ._rows import table
 from ._tilting import SymmetricMeasure, cumulant

@@ -10,7 +10,6 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
-from .._arrays import floating, is_concrete, non_negative, whole_number
 from .._special import (
     log_cosh,
     log_cosh_ratio,
@@ -18,6 +17,7 @@ from .._special import (
     log_tied_cosh,
     quotient_and_error,
 )
+from .._util._arrays import floating, is_concrete, non_negative, whole_number
 from ._base import AbstractRootLaw
 from ._rows import table
 from ._sampling import truncated_exponential

@@ -12,8 +12,8 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
-from .._arrays import floating, positive
 from .._special import cosh_minus_one, log_cosh, log_hyp0f1, magnitude, sinh
+from .._util._arrays import floating, positive
 from ._base import AbstractRootLaw
 
 

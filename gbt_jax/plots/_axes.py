@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._curvature import refuse_unfinished
-from .._fit import Fit
-from .._user_fits import check_one_fit
+from .._inference._fit import Fit, refuse_groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +48,7 @@ def height_of_rows(count: int) -> float:
 
 def check_fit(fit: Fit, function: str) -> None:
     """Refuse what is not one successful fit."""
-    check_one_fit(fit, f"plots.{function}", ", labels=fits.item[fits.user == {user}]")
+    refuse_groups(fit, f"plots.{function}", "a plot shows one group")
     refuse_unfinished(fit)
 
 

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from .._calibration import Calibration
-from .._calibration import calibration as calibrate
-from .._comparisons import Comparisons
 from .._curvature import AbstractCurvature
-from .._fit import Fit
-from .._uncertainty import normal_quantile
+from .._data._comparisons import Comparisons
+from .._inference._fit import Fit
+from ..prediction._calibration import Calibration
+from ..prediction._calibration import calibration as calibrate
+from ..uncertainty._laplace import normal_quantile
 from ._axes import COLOURS, FAINT, axes_of, check_axes, check_fit, entitle, remove_frame
 
 if TYPE_CHECKING:

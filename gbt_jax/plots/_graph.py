@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._arrays import whole_number
-from .._fit import Fit
-from .._graph import component_labels
+from .._data._graph import component_labels
+from .._inference._fit import Fit
+from .._util._arrays import whole_number
 from ._arrangement import Arrangement, arrange
 from ._axes import (
     FAINT,

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._arrays import as_indices, whole_number
-from .._comparisons import Comparisons
 from .._curvature import AbstractCurvature
-from .._fit import Fit
-from .._influence import influence as changes_without
+from .._data._comparisons import Comparisons
+from .._inference._fit import Fit
+from .._util._arrays import as_indices, whole_number
+from ..influence._influence import influence as changes_without
 from ._axes import (
     COLOURS,
     FAINT,

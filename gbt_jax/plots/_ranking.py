@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._arrays import whole_number
 from .._curvature import AbstractCurvature
-from .._fit import Fit
-from .._graph import component_labels
-from .._uncertainty import intervals
+from .._data._graph import component_labels
+from .._inference._fit import Fit
+from .._util._arrays import whole_number
+from ..uncertainty._laplace import intervals
 from ._axes import (
     COLOURS,
     FAINT,
@@ -87,7 +87,7 @@ def ranking(
 def _groups_without_common_scale(fit: Fit) -> np.ndarray:
     """The component of each item, large ones first, if not all have a prior; else all 0."""
     rows = fit.comparisons
-    _, precision = fit.model.prior(rows.num_items, fit.scores.dtype)
+    _, precision = fit.model.prior(rows, fit.scores.dtype)
     if (np.asarray(precision) > 0).all():
         return np.zeros(rows.num_items, int)
     component, size = np.unique(component_labels(rows), return_inverse=True, return_counts=True)[1:]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import ArrayLike
 
-from .._arrays import as_indices, whole_number
 from .._curvature import AbstractCurvature, curvature_of
-from .._fit import Fit
-from .._sensitivity import sensitivity as derivatives
+from .._inference._fit import Fit
+from .._util._arrays import as_indices, whole_number
+from ..influence._sensitivity import sensitivity as derivatives
 from ._axes import (
     axes_of,
     check_axes,

@@ -5,8 +5,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from .._calibration import Calibration
 from ..frames import Ranking
+from ..prediction._calibration import Calibration
 from ._held_out import HeldOut, held_out_calibration
 from ._html import brief, counted, number, table, text
 

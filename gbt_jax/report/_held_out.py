@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._calibration import Calibration, calibration
-from .._comparisons import Comparisons
-from .._fit import RESULTS, fit
-from .._graph import component_labels
+from .._data._comparisons import Comparisons
+from .._data._graph import component_labels
+from .._data._groups import sort_by_group
+from .._inference._fit import fit
+from .._inference._results import RESULTS
 from ..frames import Ranking
+from ..prediction._calibration import Calibration, calibration
 
 _ENOUGH = 300  # rows, of which a tenth makes three bins of ten
 _PER_BIN = 10
@@ -64,9 +66,10 @@ def held_out_calibration(ranking: Ranking) -> HeldOut | str:
 
 def _pool(ranking: Ranking) -> _Pool | str:
     """As many of the largest groups as have a matrix for their curvature together."""
-    fits, data = ranking.fits, ranking.fits.comparisons
-    items, rows = np.diff(data.item_offsets), np.diff(data.row_offsets)
-    is_fitted = fits.result_codes == RESULTS.successful.value
+    found, data = ranking.fit, ranking.fit.comparisons
+    layout = sort_by_group(data)
+    items, rows = layout.num_items, layout.num_rows
+    is_fitted = np.asarray(found.result == RESULTS.successful)
     order = np.argsort(-rows, kind="stable")
     order = order[is_fitted[order]]
     if not order.size:
@@ -77,21 +80,20 @@ def _pool(ranking: Ranking) -> _Pool | str:
         return (
             f"Left out: with {largest:,} items it would take long (the most are {_MOST_ITEMS:,})."
         )
-    owner = np.repeat(np.arange(len(fits)), rows)
-    mine = np.flatnonzero(np.isin(owner, order))
-    ends = np.stack([data.a[mine], data.b[mine]]) + data.item_offsets[owner[mine]]
-    slots, (a, b) = np.unique(ends, return_inverse=True)
-    row = ranking.votes.row[data.row[mine]]
-    return _Pool(a, b, data.value[mine], data.weight[mine], row, slots.size, order.size)
+    a, b, value, weight = (np.asarray(x) for x in (data.a, data.b, data.value, data.weight))
+    mine = np.flatnonzero(np.isin(np.asarray(data.group)[a], order))
+    nodes, (first, second) = np.unique(np.stack([a[mine], b[mine]]), return_inverse=True)
+    columns = value[mine], weight[mine], ranking.votes.row[mine]
+    return _Pool(first, second, *columns, nodes.size, order.size)
 
 
 def _calibrated(ranking: Ranking, pool: _Pool, is_held: np.ndarray) -> HeldOut | str:
-    model = ranking.fits.model
+    model = ranking.fit.model
     rows = Comparisons(
         pool.a, pool.b, pool.value, np.where(is_held, 0, pool.weight), num_items=pool.num_items
     )
     found = fit(model, rows, throw=False)
-    if found.result is not RESULTS.successful:
+    if found.result != RESULTS.successful:
         return f"Left out: without a tenth of the comparisons, {found.result.message}."
     kept = is_held & (pool.weight > 0)
     if np.isinf(float(model.prior_std)):  # nothing is predicted of items that nothing relates

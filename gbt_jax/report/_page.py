@@ -116,4 +116,4 @@ def _source(content: str) -> str:
 
 def _elo_unit(ranking: Ranking) -> float:
     """Elo points per unit of score."""
-    return 400 * 2 * float(ranking.fits.model.law.max_value) / math.log(10)
+    return 400 * 2 * float(ranking.fit.model.law.max_value) / math.log(10)

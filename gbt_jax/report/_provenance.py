@@ -49,7 +49,7 @@ def provenance(
     ranking: Ranking, *, preset: str | None, seed: int | None, made: datetime | None
 ) -> str:
     """A list of names and values."""
-    votes, model = ranking.votes, ranking.fits.model
+    votes, model = ranking.votes, ranking.fit.model
     hashed, digest = data_hash(votes)
     versions = {name: importlib.metadata.version(name) for name in ("jax", "numpy", "pyarrow")}
     facts = {
@@ -61,7 +61,7 @@ def provenance(
         "Prior": f"σ = {brief(float(model.prior_std))}",
         "Level": f"{brief(100 * ranking.level)}%",
         "Seed of the ranks’ draws": None if seed is None else str(seed),
-        "Precision": text(ranking.fits.scores.dtype),
+        "Precision": text(ranking.fit.scores.dtype),
         "Software": text(
             f"gbt_jax {__version__}, Python {platform.python_version()}, "
             + ", ".join(f"{name} {version}" for name, version in versions.items())

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._data._groups import sort_by_group
 from ..frames import Ranking
 from ._html import brief, clean, counted, label, named, number, text
 
@@ -42,7 +43,7 @@ class Shown(NamedTuple):
 def shown_rows(ranking: Ranking, elo: bool) -> Shown:
     """What is shown of a ranking."""
     table = (ranking.to_elo() if elo else ranking).arrow
-    owner = np.repeat(np.arange(len(ranking.fits)), np.diff(ranking.fits.comparisons.item_offsets))
+    owner = np.asarray(ranking.fit.comparisons.group)
     kept = _kept(owner)
     values = {name: table[name].to_numpy().astype(float)[kept] for name in _NUMBERS}
     decimals = _decimals(values["std"])
@@ -53,13 +54,13 @@ def shown_rows(ranking: Ranking, elo: bool) -> Shown:
     columns |= {name: table[name].take(kept).to_pylist() for name in _WHOLE}
     columns["item"] = [clean(item) for item in table["item"].take(kept).to_pylist()]
     columns["group"] = owner[kept].tolist()
-    votes, fits = ranking.votes, ranking.fits
+    votes, fit = ranking.votes, ranking.fit
     return Shown(
         columns=columns,
-        groups=[clean(votes.group_name(group)) for group in fits.users],
+        groups=[clean(votes.group_name(group)) for group in fit.groups],
         decimals=decimals,
         zero=1000.0 if elo else 0.0,
-        start=int(np.argmax(np.diff(fits.comparisons.row_offsets))),
+        start=int(np.argmax(sort_by_group(fit.comparisons).num_rows)),
         left_out=owner.size - kept.size,
         level=ranking.level,
         has_elo=elo,

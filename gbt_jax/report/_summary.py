@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .._fit import RESULTS
+from .._inference._results import RESULTS
 from ..frames import Findings, Ranking
 from ..frames._law_names import name_of
 from ._html import brief, counted, named, text
@@ -17,7 +17,7 @@ def summary(ranking: Ranking, findings: Findings, elo: bool) -> str:
 
 def _sentences(ranking: Ranking, findings: Findings, elo: bool) -> list[str]:
     """The paragraph, as HTML."""
-    votes, model = ranking.votes, ranking.fits.model
+    votes, model = ranking.votes, ranking.fit.model
     size = counted(findings.num_rows, "comparison") + " of " + counted(findings.num_items, "item")
     if votes.group_labels:
         columns = " and ".join(text(name) for name in votes.group_labels)
@@ -42,9 +42,9 @@ def _sentences(ranking: Ranking, findings: Findings, elo: bool) -> list[str]:
 
 def _unranked(ranking: Ranking) -> list[str]:
     """How many items of groups that have ranks have none."""
-    owner = np.repeat(np.arange(len(ranking.fits)), np.diff(ranking.fits.comparisons.item_offsets))
+    owner = np.asarray(ranking.fit.comparisons.group)
     is_ranked = ranking.arrow["rank"].is_valid().to_numpy()
-    has_ranks = np.zeros(len(ranking.fits), bool)
+    has_ranks = np.zeros(ranking.fit.groups.size, bool)
     has_ranks[owner[is_ranked]] = True
     count = int(np.count_nonzero(has_ranks[owner] & ~is_ranked))
     if not count:
@@ -54,16 +54,16 @@ def _unranked(ranking: Ranking) -> list[str]:
 
 
 def _convergence(ranking: Ranking) -> str:
-    codes = ranking.fits.result_codes
-    failed = int(np.count_nonzero(codes != RESULTS.successful.value))
+    has_failed = np.asarray(ranking.fit.result != RESULTS.successful)
+    failed, size = int(has_failed.sum()), has_failed.size
     if failed:
         verb = "has" if failed == 1 else "have"
-        return f"<strong>{failed:,} of {counted(codes.size, 'fit')} {verb} failed.</strong>"
-    bound = float(ranking.fits.error_bounds.max(initial=0))
-    which = "The fit" if codes.size == 1 else f"All {codes.size:,} fits"
+        return f"<strong>{failed:,} of {counted(size, 'fit')} {verb} failed.</strong>"
+    bound = float(np.max(np.asarray(ranking.fit.error_bound), initial=0))
+    which = "The fit" if size == 1 else f"All {size:,} fits"
     if not np.isfinite(bound):  # without a prior nothing is certified
         return f"{which} converged."
-    each = "" if codes.size == 1 else "each "
+    each = "" if size == 1 else "each "
     shown = f"{bound:.2g}".replace("-", "−")
     return f"{which} converged, {each}to within {shown} of the optimum (certified)."
 
@@ -85,17 +85,17 @@ def _joined(parts: list[str]) -> list[str]:
 
 def _failures(ranking: Ranking) -> str:
     """The fits that failed, by group; nothing if there are none."""
-    votes, fits = ranking.votes, ranking.fits
-    failed = np.flatnonzero(fits.result_codes != RESULTS.successful.value)
+    votes, fit = ranking.votes, ranking.fit
+    failed = np.flatnonzero(fit.result != RESULTS.successful)
     if not failed.size:
         return ""
     lines = []
     for i in failed[:_SHOWN]:
-        where = named(votes.group_name(fits.users[i])) + ": " if votes.group_labels else ""
-        lines.append(f"<li>{where}{text(RESULTS(int(fits.result_codes[i])).message)}</li>")
+        where = named(votes.group_name(fit.groups[i])) + ": " if votes.group_labels else ""
+        lines.append(f"<li>{where}{text(fit.result[i].message)}</li>")
     if failed.size > _SHOWN:
         lines.append(f"<li>and {failed.size - _SHOWN:,} more</li>")
-    what = f"{failed.size:,} of {counted(len(fits), 'fit')} failed; there are no scores of:"
+    what = f"{failed.size:,} of {counted(fit.groups.size, 'fit')} failed; there are no scores of:"
     what = what if votes.group_labels else "The fit failed, and there are no scores:"
     return (
         f'<div class="failure" role="alert"><p><strong>{what}</strong></p>'

@@ -6,11 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from .._curvature import curvature
-from .._fit import RESULTS, Fit
-from .._influence import influence
-from .._sensitivity import sensitivity
-from .._what_it_takes import FlipSet, flip_set
+from .._data._groups import sort_by_group
+from .._inference._fit import Fit
+from .._inference._results import RESULTS
 from ..frames import Ranking, Votes
+from ..influence._counterfactuals import FlipSet, flip_set
+from ..influence._influence import leave_out
+from ..influence._sensitivity import sensitivity
 from ._html import counted, label, named, number, table, text
 
 _MOST_ITEMS = 4096  # with a matrix for their curvature
@@ -34,9 +36,8 @@ def top_section(ranking: Ranking, *, most_groups: int, unit: float, decimals: in
 
     `unit` times a score is what the page shows, with so many decimals.
     """
-    fits = ranking.fits
-    sizes = np.diff(fits.comparisons.row_offsets)
-    is_fitted = fits.result_codes == RESULTS.successful.value
+    sizes = sort_by_group(ranking.fit.comparisons).num_rows
+    is_fitted = np.asarray(ranking.fit.result == RESULTS.successful)
     order = np.argsort(-sizes, kind="stable")
     order = order[is_fitted[order]]
     if not order.size:
@@ -54,20 +55,19 @@ def top_section(ranking: Ranking, *, most_groups: int, unit: float, decimals: in
 
 
 def _one_group(ranking: Ranking, i: int, unit: float, decimals: int) -> str:
-    votes, fits = ranking.votes, ranking.fits
-    name = votes.group_name(fits.users[i])
+    votes, layout = ranking.votes, sort_by_group(ranking.fit.comparisons)
+    label = ranking.fit.groups[i].item()
+    name = votes.group_name(label)
     head = f"<h3>{named(name)}</h3>" if votes.group_labels else ""
-    data = fits.comparisons
-    items = slice(*data.item_offsets[i : i + 2])
-    rows = slice(*data.row_offsets[i : i + 2])
-    if items.stop - items.start > _MOST_ITEMS or rows.stop - rows.start > _MOST_ROWS:
+    num_items, rows = int(layout.num_items[i]), slice(*layout.row_offsets[i : i + 2])
+    if num_items > _MOST_ITEMS or rows.stop - rows.start > _MOST_ROWS:
         return (
-            f"{head}<p>Left out: with {counted(items.stop - items.start, 'item')} and "
+            f"{head}<p>Left out: with {counted(num_items, 'item')} and "
             f"{counted(rows.stop - rows.start, 'comparison')} it would take too long (the most "
             f"are {_MOST_ITEMS:,} and {_MOST_ROWS:,}).</p>"
         )
-    fit = fits.for_user(fits.users[i].item())
-    group = _Group(name, fit, fits.item[items], data.row[rows])
+    fit = ranking.fit[label]
+    group = _Group(name, fit, fit.item, layout.row[rows])
     return head + _rests_on(votes, group, unit, decimals)
 
 
@@ -113,7 +113,7 @@ def _most_influential(
     candidates = candidates[effect[candidates] > 0]
     if not candidates.size:
         return "<p>No comparison moves the score of the first.</p>"
-    changes = unit * np.asarray(influence(group.fit, comparisons=candidates, exact=True))
+    changes = unit * np.asarray(leave_out(group.fit, comparisons=candidates, exact=True))
     own, lead = changes[first], changes[first] - changes[second]
     order = np.argsort(-np.abs(np.nan_to_num(own)), kind="stable")[:_SHOWN]
     rows = [

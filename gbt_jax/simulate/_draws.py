@@ -5,7 +5,7 @@ Sizes here are random, and JAX would compile anew for each: NumPy draws all that
 
 import numpy as np
 
-from .._arrays import ranges
+from .._util._arrays import ranges
 
 _AT_ONCE = 2**22  # numbers that race together: a few times 32 megabytes
 

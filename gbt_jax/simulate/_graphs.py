@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, PRNGKeyArray
 
-from .._arrays import whole_number
-from .._random import generator_of
+from .._util._arrays import whole_number
+from .._util._random import generator_of
 from ._draws import between, picked, popularity
 
 

@@ -7,9 +7,9 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike, Float, Int, PRNGKeyArray
 
-from .._arrays import floating, whole_number
-from .._comparisons import Comparisons
+from .._data._comparisons import Comparisons
 from .._model import Model
+from .._util._arrays import floating, whole_number
 from ..laws import AbstractRootLaw
 
 # A law's program is compiled for each size. So values are drawn in blocks of few sizes: powers of

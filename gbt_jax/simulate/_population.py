@@ -6,10 +6,10 @@ import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from .._arrays import positive, whole_number
+from .._data._comparisons import Comparisons
 from .._model import Model
-from .._random import generator_of
-from .._user_comparisons import UserComparisons
+from .._util._arrays import positive, whole_number
+from .._util._random import generator_of
 from ._draws import between, distinct, popularity
 from ._graphs import triangle
 from ._outcomes import drawn_values, prior_of
@@ -18,13 +18,13 @@ from ._outcomes import drawn_values, prior_of
 class Population(NamedTuple):
     """The comparisons of users, and what they were drawn from.
 
-    - `comparisons`: users are 0, 1, …; items have their numbers, the most popular is 0.
-    - `scores`: the true score of each slot, as `UserFits.scores` are the estimates.
+    - `comparisons`: users are groups 0, 1, …; items have their numbers, the most popular is 0.
+    - `scores`: the true scores, in the order of `Fit.scores`.
     - `common`: what all users share, one number per item.
     """
 
-    comparisons: UserComparisons
-    scores: Float[np.ndarray, " slots"]
+    comparisons: Comparisons
+    scores: Float[np.ndarray, " items_of_users"]
     common: Float[np.ndarray, " items"]
 
 
@@ -59,12 +59,17 @@ def population(
     yet picked, and compares n different pairs of them, all sets of pairs equally likely: two
     comparisons per item, as the most active users of Tournesol make. Nobody makes more
     comparisons than there are pairs. A user's rows are in random order, as are a and b. An item
-    that was picked and is in no pair has no slot.
+    that was picked and is in no pair has no score.
     """
     num_users = whole_number("num_users", num_users, at_least=1)
     num_items = whole_number("num_items", num_items, at_least=2)
     agreement = between("agreement", agreement, 0, 1)
-    model.check_prior(num_users, "user")
+    for name in ("prior_std", "prior_mean"):
+        shape = getattr(model, name).shape
+        if shape not in ((), (num_users,)):
+            raise ValueError(
+                f"{name} must be one number or one per user ({num_users}), and has shape {shape}"
+            )
     if model.law.num_rows is not None:
         raise ValueError(
             "how many comparisons a population makes is random: its law cannot have parameters "
@@ -76,18 +81,16 @@ def population(
     median = float(positive("median_comparisons", median_comparisons))
     size = _sizes(generator, num_users, median, log_std, num_items * (num_items - 1) // 2)
     user, a, b = _columns(generator, size, popularity(num_items, exponent))
-    data = UserComparisons.from_arrays(user, a, b, np.zeros(user.size, mean.dtype))
-    owner = np.repeat(np.arange(num_users), np.diff(data.item_offsets))
+    data = Comparisons(a, b, np.zeros(user.size, mean.dtype), num_items=num_items, group=user)
+    owner, item = np.asarray(data.group), data.item_labels
     common = generator.standard_normal(num_items, mean.dtype)
     individual = generator.standard_normal(owner.size, mean.dtype)
-    standard = agreement**0.5 * common[data.items] + (1 - agreement) ** 0.5 * individual
+    standard = agreement**0.5 * common[item] + (1 - agreement) ** 0.5 * individual
     of_user = [np.broadcast_to(x, num_users)[owner] for x in (mean, std)]
     scores = of_user[0] + of_user[1] * standard
-    start = data.item_offsets[user]
-    data.value = drawn_values(
-        model.law, scores[start + data.a] - scores[start + data.b], key=value_key
-    )
-    return Population(data, scores, common)
+    difference = scores[np.asarray(data.a)] - scores[np.asarray(data.b)]
+    value = drawn_values(model.law, difference, key=value_key)
+    return Population(data.with_values(value), scores, common)
 
 
 def _sizes(

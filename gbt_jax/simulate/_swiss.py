@@ -4,9 +4,9 @@ import jax
 import numpy as np
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
-from .._arrays import whole_number
-from .._comparisons import Comparisons
-from .._random import generator_of
+from .._data._comparisons import Comparisons
+from .._util._arrays import whole_number
+from .._util._random import generator_of
 from ..laws import AbstractRootLaw
 from ._outcomes import drawn_values, finite_scores
 

@@ -1,0 +1,1 @@
+"""Comparisons, their groups, their incidence matrix, their graph, and their packing."""

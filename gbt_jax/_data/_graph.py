@@ -1,0 +1,92 @@
+"""The comparison graph: its connected components and its bridges."""
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from ._comparisons import Comparisons
+
+
+def component_labels(comparisons: Comparisons) -> Array:
+    """For each item the smallest item that comparisons connect it with; works under tracing."""
+    return connected_labels(comparisons, comparisons.weight > 0)
+
+
+def connected_labels(comparisons: Comparisons, is_edge: Array) -> Array:
+    """For each item the smallest item that rows with `is_edge` connect it with.
+
+    The labels of a row's ends hook onto the smaller label of those two, and labels shortcut through
+    labels of labels, so the number of rounds grows with the logarithm of the longest path.
+    """
+    items = jnp.arange(comparisons.num_items, dtype=jnp.int32)
+    a, b = jnp.where(is_edge, comparisons.a, comparisons.b), comparisons.b
+
+    def advance(state):
+        labels, _ = state
+        grand = labels[labels]
+        offered = jnp.minimum(grand[a], grand[b])
+        hooked = labels.at[labels[a]].min(offered).at[labels[b]].min(offered)
+        updated = jnp.minimum(hooked[hooked], grand)
+        # Where everything is connected there is nothing left to find.
+        return updated, jnp.any(updated != labels) & jnp.any(updated != 0)
+
+    return lax.while_loop(lambda state: state[1], advance, (items, jnp.asarray(True)))[0]
+
+
+def component_numbers(a: np.ndarray, b: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
+    """The number of each item's component, from 0, in the order of their first items, on the host.
+
+    As `component_labels`, but rows leave as soon as their ends are known to be connected.
+    """
+    label, is_open = np.arange(size), weight > 0
+    while is_open.any():
+        a, b = a[is_open], b[is_open]
+        ends = label[a], label[b]
+        lower = np.minimum(*ends)
+        for end in ends:
+            np.minimum.at(label, end, lower)
+        while (label[label] != label).any():
+            label = label[label]
+        is_open = label[a] != label[b]
+    return np.unique(label, return_inverse=True)[1]
+
+
+def bridges(comparisons: Comparisons) -> np.ndarray:
+    """Rows without which, alone, their component falls apart.
+
+    Every row outside a spanning forest gets a random number, and marks with it the way between its
+    ends in the forest: marks add up bit by bit to 0 exactly on rows of the forest that no other
+    row goes around (a false 0 has a chance of 2⁻⁶⁴ a row).
+    """
+    # Imported where it is used, as below: it takes as long as half of JAX.
+    import scipy.sparse.csgraph
+
+    a, b = np.asarray(comparisons.a), np.asarray(comparisons.b)
+    rows = np.flatnonzero(np.asarray(comparisons.weight) > 0)
+    size = comparisons.num_items
+    number = scipy.sparse.coo_matrix((rows + 1.0, (a[rows], b[rows])), (size, size)).tocsr()
+    forest = scipy.sparse.csgraph.minimum_spanning_tree(number)
+    num_components, label = scipy.sparse.csgraph.connected_components(forest, directed=False)
+    in_forest = np.zeros(a.size, bool)
+    # Parallel rows have been added up in `number`: the first row of a pair stands for them.
+    pair = np.minimum(a, b).astype(np.int64) * size + np.maximum(a, b)
+    tree = forest.tocoo()
+    wanted = np.minimum(tree.row, tree.col).astype(np.int64) * size + np.maximum(tree.row, tree.col)
+    distinct, first = np.unique(pair[rows], return_index=True)
+    in_forest[rows[first[np.searchsorted(distinct, np.unique(wanted))]]] = True
+    marks = np.zeros(size, np.uint64)
+    outside = rows[~in_forest[rows]]
+    random = np.random.default_rng(0).integers(1, 2**63, outside.size).astype(np.uint64)
+    np.bitwise_xor.at(marks, a[outside], random)
+    np.bitwise_xor.at(marks, b[outside], random)
+    # One more item above a root of every component makes the forest a tree, walked from its leaves.
+    roots = np.unique(label, return_index=True)[1]
+    links = (np.ones(num_components), (np.full(num_components, size), roots))
+    forest.resize(size + 1, size + 1)
+    joined = forest + scipy.sparse.coo_matrix(links, (size + 1, size + 1)).tocsr()
+    order, parent = scipy.sparse.csgraph.breadth_first_order(joined, size, directed=False)
+    marks = np.append(marks, np.uint64(0))
+    for item in order[:0:-1]:
+        marks[parent[item]] ^= marks[item]
+    child = np.where(parent[a] == b, a, b)
+    return in_forest & (marks[child] == 0)

@@ -1,0 +1,68 @@
+"""The incidence matrix B: row i has +1 at a and −1 at b, so that (B θ)_i = θ_a − θ_b.
+
+The one place that knows how a row's predictor depends on the scores. Functions take a vector of
+items or rows, or a matrix with one column for each of several problems.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from .._util._arrays import IN_RANGE, gather
+from ._comparisons import Comparisons
+
+
+def differences(comparisons: Comparisons, x: Array) -> Array:
+    """B x."""
+    return gather(x, comparisons.a) - gather(x, comparisons.b)
+
+
+def transpose(comparisons: Comparisons, rows: Array, onto: Array | None = None) -> Array:
+    """Bᵀ rows, added to `onto` if that is given."""
+    if onto is None:
+        onto = _zeros(comparisons, rows)
+    added = onto.at[comparisons.a].add(rows, **IN_RANGE)
+    return added.at[comparisons.b].subtract(rows, **IN_RANGE)
+
+
+def item_sums(comparisons: Comparisons, rows: Array) -> Array:
+    """|B|ᵀ rows: for each item the sum of its rows."""
+    added = _zeros(comparisons, rows).at[comparisons.a].add(rows, **IN_RANGE)
+    return added.at[comparisons.b].add(rows, **IN_RANGE)
+
+
+def item_maxima(comparisons: Comparisons, rows: Array) -> Array:
+    """For each item the largest of its rows, which are not negative; 0 without any."""
+    found = _zeros(comparisons, rows).at[comparisons.a].max(rows, **IN_RANGE)
+    return found.at[comparisons.b].max(rows, **IN_RANGE)
+
+
+def weighted_product(comparisons: Comparisons, weights: Array, diagonal: Array, x: Array) -> Array:
+    """(diag(diagonal) + Bᵀ diag(weights) B) x."""
+    return transpose(comparisons, weights * differences(comparisons, x), diagonal * x)
+
+
+def weighted_matrix(comparisons: Comparisons, weights: Array, diagonal: Array) -> Array:
+    """A matrix with these off-diagonal entries of Bᵀ diag(weights) B, and the given diagonal."""
+    size = comparisons.num_items
+    half = jnp.zeros((size, size), weights.dtype)
+    half = half.at[comparisons.a, comparisons.b].add(-weights)
+    return half + half.T + jnp.diag(diagonal)
+
+
+def group_columns(
+    comparisons: Comparisons, rows: Array | np.ndarray, member: np.ndarray, count: int
+) -> Array:
+    """Bᵀ with the rows of each of `count` sets added up, items × sets; scaled by `rows`."""
+    columns = jnp.zeros((comparisons.num_items, count), rows.dtype)
+    columns = columns.at[comparisons.a, member].add(rows)
+    return columns.at[comparisons.b, member].add(-rows)
+
+
+def item_sums_on_host(a: np.ndarray, b: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
+    """`item_sums` with NumPy, which compiles nothing for each size."""
+    return np.bincount(a, rows, size) + np.bincount(b, rows, size)
+
+
+def _zeros(comparisons: Comparisons, rows: Array) -> Array:
+    return jnp.zeros((comparisons.num_items, *rows.shape[1:]), rows.dtype)

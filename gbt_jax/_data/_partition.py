@@ -1,0 +1,176 @@
+"""Independent problems side by side, and sums and maxima over each of them.
+
+Problems laid one after the other (one per user, say) are one problem whose graph falls apart. What
+a solver needs to treat them so, each with its own step lengths and its own end, is to know which
+problem an entry belongs to.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Int
+
+from .._util._arrays import gather
+
+
+class AbstractPartition(eqx.Module):
+    """Which problem each entry of a vector belongs to.
+
+    What belongs to a problem as a whole has the shape `shape`: () for one problem.
+    """
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Of a quantity with one number per problem."""
+
+    @abc.abstractmethod
+    def total(self, entries: Array) -> Array:
+        """The sum over each problem, along the first axis."""
+
+    @abc.abstractmethod
+    def inner(self, x: Array, y: Array) -> Array:
+        """The inner product over each problem."""
+
+    @abc.abstractmethod
+    def largest(self, entries: Array) -> Array:
+        """The maximum over each problem of non-negative entries; 0 for an empty one."""
+
+    @abc.abstractmethod
+    def spread(self, per_problem: Array) -> Array:
+        """For each entry the number of its problem."""
+
+    @abc.abstractmethod
+    def at(self, index: Array) -> "AbstractPartition":
+        """The partition of rows that refer to entries, row i to entry `index[i]`."""
+
+
+@final
+class One(AbstractPartition):
+    """All entries belong to one problem."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """()."""
+        return ()
+
+    def total(self, entries: Array) -> Array:
+        """The sum."""
+        return jnp.sum(entries, axis=0)
+
+    def inner(self, x: Array, y: Array) -> Array:
+        """x · y."""
+        return jnp.vdot(x, y)
+
+    def largest(self, entries: Array) -> Array:
+        """The maximum."""
+        return jnp.max(entries, axis=0, initial=0)
+
+    def spread(self, per_problem: Array) -> Array:
+        """The number itself."""
+        return per_problem
+
+    def at(self, index: Array) -> "One":
+        """One problem."""
+        del index
+        return self
+
+
+ONE = One()
+TILE = 8  # entries: small users are filled up to a multiple
+
+
+@final
+class Segments(AbstractPartition):
+    """Entry i belongs to problem `index[i]` of `count`."""
+
+    index: Int[Array, " entries"]
+    count: int = eqx.field(static=True)
+    is_sorted: bool = eqx.field(static=True, default=True)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(count,)."""
+        return (self.count,)
+
+    def total(self, entries: Array) -> Array:
+        """Sums of segments."""
+        return jax.ops.segment_sum(
+            entries, self.index, self.count, indices_are_sorted=self.is_sorted
+        )
+
+    def inner(self, x: Array, y: Array) -> Array:
+        """Inner products of segments."""
+        return self.total(x * y)
+
+    def largest(self, entries: Array) -> Array:
+        """Maxima of segments."""
+        start = jnp.zeros((self.count, *entries.shape[1:]), entries.dtype)
+        return start.at[self.index].max(entries, indices_are_sorted=self.is_sorted)
+
+    def spread(self, per_problem: Array) -> Array:
+        """Gathered by the index."""
+        return gather(per_problem, self.index)
+
+    def at(self, index: Array) -> "Segments":
+        """The segments of rows, which may be in any order."""
+        return Segments(self.index[index], self.count, is_sorted=False)
+
+
+@final
+class Tiles(AbstractPartition):
+    """Entries in tiles of `TILE`, each of which belongs to problem `index[tile]`, ascending.
+
+    A problem fills up its last tile with entries that nothing refers to. Entry i is in tile i mod
+    (number of tiles): what is done inside of tiles is then arithmetic of whole vectors, and sums
+    and gathers run over tiles alone.
+    """
+
+    index: Int[Array, " tiles"]
+    count: int = eqx.field(static=True)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(count,)."""
+        return (self.count,)
+
+    def total(self, entries: Array) -> Array:
+        """Sums of tiles, then of segments of them."""
+        return self._segments.total(_by_halves(jnp.add, list(self._tiled(entries))))
+
+    def inner(self, x: Array, y: Array) -> Array:
+        """Sums of products."""
+        pairs = zip(self._tiled(x), self._tiled(y), strict=True)
+        return self._segments.total(_by_halves(jnp.add, [one * other for one, other in pairs]))
+
+    def largest(self, entries: Array) -> Array:
+        """Maxima of tiles, then of segments of them."""
+        return self._segments.largest(_by_halves(jnp.maximum, list(self._tiled(entries))))
+
+    def spread(self, per_problem: Array) -> Array:
+        """One number for each tile, repeated."""
+        return jnp.tile(self._segments.spread(per_problem), TILE)
+
+    def at(self, index: Array) -> Segments:
+        """The segments of rows."""
+        return Segments(self.index[index % self.index.size], self.count)
+
+    @property
+    def _segments(self) -> Segments:
+        return Segments(self.index, self.count)
+
+    def _tiled(self, entries: Array) -> Array:
+        return entries.reshape(TILE, -1, *entries.shape[1:])
+
+
+def _by_halves(combine: Callable[[Array, Array], Array], terms: list[Array]) -> Array:
+    """All combined, in an order that does not depend on how it is compiled."""
+    while len(terms) > 1:
+        half = len(terms) // 2
+        terms = [combine(x, y) for x, y in zip(terms[:half], terms[half:], strict=True)]
+    return terms[0]

@@ -1,0 +1,1 @@
+"""From a model and comparisons to certified scores."""

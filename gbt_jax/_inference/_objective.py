@@ -1,0 +1,265 @@
+"""The loss of a model on comparisons, its gradient and its Hessian, over the list of comparisons.
+
+    L(θ) = Σ_a (θ_a − μ_a)²/(2σ_a²) + Σ_rows w (Φ(t) − r t),    t = θ_a − θ_b
+    ∇L   = (θ − μ)/σ² + Bᵀ w (Φ'(t) − r)
+    ∇²L  = diag(1/σ²) + Bᵀ diag(w Φ''(t)) B
+
+with B the incidence matrix, (Bθ)_row = θ_a − θ_b. Nothing of the size items × items is formed
+unless `dense_hessian` is asked for.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import ArrayLike, Float
+
+from .._data._comparisons import Comparisons
+from .._data._incidence import (
+    differences,
+    item_sums,
+    transpose,
+    weighted_matrix,
+    weighted_product,
+)
+from .._data._partition import ONE, AbstractPartition
+from .._model import Model
+from .._util._arrays import floating, gather
+
+_LANES, _LANE_ROWS = 8, 512
+# How much larger gradients may be beside their errors item by item than they are all together.
+_UNEVEN = 0.5
+_RUNS = 0.25  # of all rows that repeat an item of the row before: then order matters
+
+
+def interleave_rows(model: Model, comparisons: Comparisons) -> tuple[Model, Comparisons]:
+    """Permute rows so that consecutive scatter-adds hit different items.
+
+    Tables are often sorted by an item. Consecutive rows of one item are added to the same entry,
+    and each addition waits three times as long for the one before as it takes. So the eight parts
+    of each block of rows are interleaved; the rest has too few rows to matter. Parameters of the
+    law per comparison are permuted along with their rows.
+    """
+    block = _LANES * _LANE_ROWS
+    whole = len(comparisons) // block * block
+
+    def interleave(column: Array) -> Array:
+        lanes = column[:whole].reshape(-1, _LANES, _LANE_ROWS)
+        return column.at[:whole].set(jnp.swapaxes(lanes, 1, 2).reshape(-1))
+
+    if not whole:
+        return model, comparisons
+    ends = comparisons.a, comparisons.b
+    in_runs = [jnp.mean(end[1:] == end[:-1], dtype=jnp.float32) > _RUNS for end in ends]
+    is_in_runs = in_runs[0] | in_runs[1]
+    columns = *ends, comparisons.value, comparisons.weight
+    columns = lax.cond(
+        is_in_runs, lambda rows: tuple(interleave(x) for x in rows), lambda rows: rows, columns
+    )
+    permuted = eqx.tree_at(lambda c: (c.a, c.b, c.value, c.weight), comparisons, columns)
+    if model.law.num_rows is not None:
+        number = jnp.arange(len(comparisons))
+        model = model.at_rows(jnp.where(is_in_runs, interleave(number), number))
+    return model, permuted
+
+
+def negative_log_posterior(
+    model: Model, comparisons: Comparisons, scores: ArrayLike
+) -> Float[Array, ""]:
+    """L(θ): the negative log-posterior of the scores, up to a constant.
+
+    Each row of `comparisons` counts once, with its weight. Differentiable in every argument and
+    jitted; `jax.vmap` it over stacked comparisons and scores for many users. `prior_std=inf`
+    contributes nothing; without comparisons only the prior is left.
+    """
+    model.check_rows(len(comparisons))
+    return _loss(model, comparisons, floating(scores))
+
+
+def losses(
+    model: Model,
+    comparisons: Comparisons,
+    scores: Array,
+    partition: AbstractPartition = ONE,
+) -> Array:
+    """L(θ) of each problem."""
+    mean, precision = model.prior(comparisons, scores.dtype)
+    t = differences(comparisons, scores)
+    value, weight = _columns(comparisons, scores.dtype)
+    prior = partition.total(precision * jnp.square(scores - mean))
+    rows = weight * (model.law.cgf(t) - value * t)
+    return 0.5 * prior + partition.at(comparisons.a).total(rows)
+
+
+_loss = jax.jit(losses)
+
+
+def gradient(model: Model, comparisons: Comparisons, scores: Array) -> Array:
+    """∇L(θ)."""
+    mean, precision = model.prior(comparisons, scores.dtype)
+    value, weight = _columns(comparisons, scores.dtype)
+    residual = weight * (model.law.mean(differences(comparisons, scores)) - value)
+    return transpose(comparisons, residual, precision * (scores - mean))
+
+
+class Evaluation(NamedTuple):
+    """What one pass over the comparisons tells at a point.
+
+    `size` measures the gradient in the norm √(gᵀ D⁻¹ g), D the diagonal of the Hessian: a bound,
+    within the graph's conditioning, of the distance to the optimum in the metric of the curvature.
+    Unlike ‖g‖ it gives each item its own scale, so that one item with a huge weight does not hide
+    the others. With a partition, each problem has its own `norm` and `size`.
+    """
+
+    gradient: Array
+    norm: Array  # ‖∇L‖₂
+    size: Array
+    curvature: Array  # w Φ''(t), one per comparison
+    diagonal: Array
+
+
+def evaluate(
+    model: Model,
+    comparisons: Comparisons,
+    scores: Array,
+    partition: AbstractPartition = ONE,
+) -> Evaluation:
+    """Gradient and curvature together."""
+    mean, precision = model.prior(comparisons, scores.dtype)
+    value, weight = _columns(comparisons, scores.dtype)
+    t = differences(comparisons, scores)
+    slopes, curvature = weight * (model.law.mean(t) - value), weight * model.law.variance(t)
+    gradient = transpose(comparisons, slopes, precision * (scores - mean))
+    diagonal = precision + item_sums(comparisons, curvature)
+    return Evaluation(
+        gradient=gradient,
+        norm=jnp.sqrt(partition.inner(gradient, gradient)),
+        size=jnp.sqrt(partition.inner(gradient, gradient * _inverse(diagonal))),
+        curvature=curvature,
+        diagonal=diagonal,
+    )
+
+
+class Refinement(NamedTuple):
+    """An evaluated gradient again, without rounding errors of its sums, and with those of its rows.
+
+    Sums that are added up one by one hide light rows beside heavy ones, and drift where there are
+    very many. Errors of the rows remain; they cancel in the sum over the two items of a row, so
+    that they do not move what hangs on both.
+    """
+
+    gradient: Array
+    norm: Array
+    size: Array
+    noise: Array  # rounding errors in the norm of `size`
+
+
+def refine(
+    model: Model,
+    comparisons: Comparisons,
+    scores: Array,
+    point: Evaluation,
+    partition: AbstractPartition = ONE,
+) -> Refinement:
+    """The gradient with exact sums, and its rounding errors.
+
+    It takes a pass of its own, somewhat longer than the one for the gradient, and is needed at the
+    end alone.
+
+    Errors of heavy items would hide the gradients of light ones in the norm of `size`. So `noise`
+    is at most `size` over `_UNEVEN` times the root mean square of gradient/error over items.
+    """
+    mean, precision = model.prior(comparisons, scores.dtype)
+    value, weight = _columns(comparisons, scores.dtype)
+    at_a, at_b = gather(scores, comparisons.a), gather(scores, comparisons.b)
+    expected = model.law.mean(at_a - at_b)
+    slopes = weight * (expected - value)
+    # Every term is rounded to a relative ε, and so is t = θ_a − θ_b, by ε times the scores.
+    moved = jnp.abs(at_a) + jnp.abs(at_b)
+    terms = weight * (jnp.abs(expected) + jnp.abs(value)) + point.curvature * moved
+    bound = partition.at(comparisons.a).total(jnp.abs(slopes))
+    high, low, _ = exact_sums(comparisons, slopes, bound, partition)
+    pull = precision * (scores - mean)
+    held = precision * jnp.abs(scores)  # the scores in the pull are rounded, too
+    squares = pull * pull + held * held + item_sums(comparisons, terms * terms)
+    gradient, inverse = (pull + high) + low, _inverse(point.diagonal)
+    size = jnp.sqrt(partition.inner(gradient, gradient * inverse))
+    ratios = gradient * _inverse(jnp.sqrt(squares))
+    num_items = partition.total((squares > 0).astype(squares.dtype))
+    ratio = jnp.sqrt(partition.inner(ratios, ratios) / jnp.maximum(num_items, 1))
+    whole = jnp.sqrt(partition.inner(squares, inverse))
+    even = size / jnp.where(ratio > 0, _UNEVEN * ratio, 1)
+    eps = float(jnp.finfo(scores.dtype).eps)
+    return Refinement(
+        gradient=gradient,
+        norm=jnp.sqrt(partition.inner(gradient, gradient)),
+        size=size,
+        noise=eps * jnp.where(ratio > 0, jnp.minimum(whole, even), whole),
+    )
+
+
+def _inverse(diagonal: Array) -> Array:
+    """0 for 0: what no prior and no comparison holds has no gradient either."""
+    return jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
+
+
+def hessian_product(
+    model: Model, comparisons: Comparisons, curvature: Array, direction: Array
+) -> Array:
+    """∇²L · direction."""
+    _, precision = model.prior(comparisons, direction.dtype)
+    return weighted_product(comparisons, curvature, precision, direction)
+
+
+@jax.jit
+def row_derivatives(model: Model, comparisons: Comparisons, scores: Array) -> tuple[Array, Array]:
+    """(w (Φ'(t) − r), w Φ''(t)) of every comparison: its derivatives in t."""
+    t, (value, weight) = differences(comparisons, scores), _columns(comparisons, scores.dtype)
+    return weight * (model.law.mean(t) - value), weight * model.law.variance(t)
+
+
+def dense_hessian(comparisons: Comparisons, point: Evaluation) -> Array:
+    """∇²L as a matrix, at an evaluated point."""
+    return weighted_matrix(comparisons, point.curvature, point.diagonal)
+
+
+def exact_sums(
+    comparisons: Comparisons, rows: Array, bound: Array, partition: AbstractPartition
+) -> tuple[Array, Array, Array]:
+    """Bᵀ rows in two parts, of which the first has no rounding errors in any order of rows.
+
+    Each row is split into a multiple of ε A and a rest, where the anchor A of each problem, a power
+    of two, is above `bound`, which is at least Σ |rows| of each of its items. Returns (sums of the
+    multiples, sums of the rests, A of each problem).
+    """
+    anchor = jnp.ldexp(jnp.ones((), rows.dtype), jnp.frexp(bound)[1] + 1)
+    high, low = _paired_sums(comparisons, rows, partition.at(comparisons.a).spread(anchor))
+    return high, low, anchor
+
+
+def _paired_sums(comparisons: Comparisons, rows: Array, anchor: Array) -> tuple[Array, Array]:
+    """Bᵀ h and Bᵀ (rows − h), h = (rows + A) − A, with one and the same h in both.
+
+    Where two kernels compute h, one may contract a product in `rows` and the sum to a fused
+    multiply-add and round to the other neighbour, which is off by ε A. XLA keeps kernels apart by
+    an optimisation barrier, but not on the CPU: there complex numbers carry both parts.
+    """
+
+    def together(rows: Array, anchor: Array) -> tuple[Array, Array]:
+        high = (rows + anchor) - anchor
+        pairs = lax.complex(high, rows - high)
+        sums = transpose(comparisons, pairs)
+        return sums.real, sums.imag
+
+    def apart(rows: Array, anchor: Array) -> tuple[Array, Array]:
+        high = lax.optimization_barrier((rows + anchor) - anchor)
+        return transpose(comparisons, high), transpose(comparisons, rows - high)
+
+    anchor = jnp.broadcast_to(anchor, rows.shape)
+    return lax.platform_dependent(rows, anchor, cpu=together, default=apart)
+
+
+def _columns(comparisons: Comparisons, dtype) -> tuple[Array, Array]:
+    return comparisons.value.astype(dtype), comparisons.weight.astype(dtype)

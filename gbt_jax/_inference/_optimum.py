@@ -1,0 +1,258 @@
+"""The optimum as a pure function of model and comparisons: found, certified, differentiable."""
+
+import functools
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from .._data._comparisons import Comparisons
+from .._data._partition import ONE, AbstractPartition
+from .._model import Model, per_item
+from ..solvers._implicit import implicit_minimiser
+from ..solvers._newton import Problem, Projection
+from ..solvers._solvers import AbstractSolver
+from ._certify import certify, prior_variance
+from ._gauge import AbstractGauge, find_gauge
+from ._objective import (
+    dense_hessian,
+    evaluate,
+    gradient,
+    hessian_product,
+    interleave_rows,
+    losses,
+    refine,
+)
+from ._results import RESULTS
+from ._validity import invalid_rows
+
+
+class Known(NamedTuple):
+    """What is known of a problem before it is compiled: hashable, and safe to leave False."""
+
+    is_regularised: bool = False  # the prior determines every level (`_gauge.is_regularised`)
+    is_connected: bool = False  # comparisons connect all items
+
+
+class Optimum(NamedTuple):
+    """Scores, and for each problem what is known of them."""
+
+    scores: Array
+    error_bound: Array
+    gradient_norm: Array
+    result_code: Array
+    newton_steps: Array
+    inner_steps: Array
+
+
+def find_optimum(
+    model: Model,
+    comparisons: Comparisons,
+    initial: Array | None,
+    tolerances: Array | None,
+    *,
+    solver: AbstractSolver,
+    max_steps: int,
+    known: Known,
+    partition: AbstractPartition = ONE,
+) -> Optimum:
+    """The solver's scores, from the better of the prior mean and the initial ones, and a verdict.
+
+    `tolerances` are (rtol, atol) of the error bound; None asks for rounding level. Problems with
+    invalid rows are solved without comparisons and get NaN.
+    """
+    is_bad = _is_invalid(model, comparisons, partition)
+    comparisons = _without_rows(comparisons, is_bad, partition)
+    gauge = find_gauge(model, comparisons, partition, **known._asdict())
+    mean, precision = model.prior(comparisons, comparisons.value.dtype)
+    # The solver sees scores less their common level, so that a large one costs it no digits.
+    relative = eqx.tree_at(lambda model: model.prior_mean, model, mean - gauge.level)
+    start = gauge.centre_relative(jnp.where(precision > 0, mean - gauge.level, 0))
+    if initial is not None:
+        warm = gauge.centre_relative(initial - gauge.level)
+        is_better = jnp.less(*(losses(relative, comparisons, x, partition) for x in (warm, start)))
+        start = jnp.where(partition.spread(is_better), warm, start)
+
+    def allowed_error(x: Array) -> Array:
+        assert tolerances is not None
+        return tolerances[1] + tolerances[0] * jnp.sqrt(partition.inner(x, x))
+
+    def is_close(x: Array, norm: Array) -> Array:
+        """Whether the tolerances are met, certified; asked only where the gradient allows it."""
+        if tolerances is None:
+            return jnp.asarray(False)
+        x = x + gauge.level
+        variance = prior_variance(model, comparisons, x.dtype, partition)
+        may_be = variance * norm <= allowed_error(x)
+        bound = lax.cond(
+            jnp.any(may_be),
+            lambda: certify(model, comparisons, x, gauge, partition).error_bound,
+            lambda: jnp.full_like(norm, jnp.inf),
+        )
+        return may_be & (bound <= allowed_error(x))
+
+    # Of several problems rows are in the order of their problems already.
+    ordered = (
+        interleave_rows(relative, comparisons) if partition is ONE else (relative, comparisons)
+    )
+    outcome = solver.minimise(
+        problem(*ordered, gauge, partition),
+        start,
+        is_close=is_close,
+        max_steps=max_steps,
+    )
+    scores = gauge.centre_relative(outcome.x) + gauge.level
+    verdict = certify(model, comparisons, scores, gauge, partition)
+    is_right = verdict.is_certified
+    if tolerances is not None:
+        is_right |= (verdict.error_bound <= allowed_error(scores)) & jnp.isfinite(
+            verdict.error_bound
+        )
+    code = _result_code(is_right, outcome.converged, verdict.gradient_norm, is_bad)
+    return Optimum(
+        scores=jnp.where(partition.spread(is_bad), jnp.nan, scores),
+        error_bound=jnp.where(is_bad, jnp.inf, verdict.error_bound),
+        gradient_norm=jnp.where(is_bad, jnp.nan, verdict.gradient_norm),
+        result_code=code,
+        newton_steps=outcome.newton_steps,
+        inner_steps=outcome.inner_steps,
+    )
+
+
+def _result_code(is_right: Array, has_ended: Array, norm: Array, is_bad: Array) -> Array:
+    """`RESULTS`: success is the certificate's word, the rest explains why there is none."""
+    failure = jnp.where(has_ended, RESULTS.precision_lost.code, RESULTS.max_steps_reached.code)
+    code = jnp.where(is_right, RESULTS.successful.code, failure)
+    code = jnp.where(jnp.isfinite(norm), code, RESULTS.non_finite.code)
+    return jnp.where(is_bad, RESULTS.invalid_data.code, code).astype(jnp.int32)
+
+
+def problem(
+    model: Model,
+    comparisons: Comparisons,
+    gauge: AbstractGauge,
+    partition: AbstractPartition = ONE,
+) -> Problem:
+    """What a solver sees of a model and comparisons."""
+    return Problem(
+        functools.partial(evaluate, model, comparisons, partition=partition),
+        functools.partial(refine, model, comparisons, partition=partition),
+        functools.partial(losses, model, comparisons, partition=partition),
+        functools.partial(hessian_product, model, comparisons),
+        lambda point: gauge.fill(dense_hessian(comparisons, point)),
+        partition,
+        Projection(
+            gauge.skip_if_regularised(gauge.project_direction),
+            gauge.skip_if_regularised(gauge.project_residual),
+        ),
+    )
+
+
+def _is_invalid(model: Model, comparisons: Comparisons, partition: AbstractPartition) -> Array:
+    """Whether a problem has an invalid row or prior, which only a traced one can have."""
+    a, b, size = comparisons.a, comparisons.b, comparisons.num_items
+    is_bad = invalid_rows(
+        model.law, a, b, comparisons.value, comparisons.weight, is_merged=comparisons.is_merged
+    )
+    is_bad |= (jnp.minimum(a, b) < 0) | (jnp.maximum(a, b) >= size)
+    std = per_item(model.prior_std, comparisons)
+    no_std = partition.largest((~(std > 0)).astype(jnp.int32))
+    return jnp.maximum(partition.at(a).largest(is_bad.astype(jnp.int32)), no_std) > 0
+
+
+def _without_rows(
+    comparisons: Comparisons, is_bad: Array, partition: AbstractPartition
+) -> Comparisons:
+    """Weight 0 in the problems named, and value 0 where the weight is 0: padding may be NaN."""
+    stays = ~partition.at(comparisons.a).spread(is_bad)
+    weight = jnp.where(stays, comparisons.weight, 0)
+    value = jnp.where(weight > 0, comparisons.value, 0)
+    return eqx.tree_at(lambda rows: (rows.value, rows.weight), comparisons, (value, weight))
+
+
+@functools.partial(jax.jit, static_argnames=("max_steps", "solver", "known"))
+def differentiable_optimum(
+    model: Model,
+    comparisons: Comparisons,
+    initial: Array | None,
+    tolerances: Array | None,
+    partition: AbstractPartition = ONE,
+    *,
+    solver: AbstractSolver,
+    max_steps: int,
+    known: Known,
+) -> Optimum:
+    """`find_optimum`, its scores with their derivatives in model and comparisons."""
+
+    # Everything traced is a parameter: the rule must not close over it.
+    def minimise(parameters) -> tuple[Array, Optimum]:
+        model, comparisons, initial, tolerances, partition = parameters
+        found = find_optimum(
+            model,
+            comparisons,
+            initial,
+            tolerances,
+            solver=solver,
+            max_steps=max_steps,
+            known=known,
+            partition=partition,
+        )
+        return found.scores, found
+
+    def slope(parameters, scores: Array) -> Array:
+        model, comparisons, *_ = parameters
+        return gradient(model, comparisons, scores)
+
+    def solve(parameters, scores: Array, rhs: Array) -> Array:
+        """N @ rhs, less the levels of components where the gauge fixes them."""
+        model, comparisons, *_, partition = parameters
+        gauge = find_gauge(model, comparisons, partition, **known._asdict())
+        here = problem(model, comparisons, gauge, partition)
+        point = here.evaluate(scores)
+        product = functools.partial(here.product, point.curvature)
+        solved = lax.custom_linear_solve(
+            product,
+            gauge.project_residual(rhs),
+            lambda _, b: solver.solve_linear(here, point, b),
+            symmetric=True,
+        )
+        return gauge.project_direction(solved)
+
+    def centre(parameters, scores: Array) -> Array:
+        model, comparisons, *_, partition = parameters
+        gauge = find_gauge(model, comparisons, partition, **known._asdict())
+        return gauge.centre(scores)
+
+    parameters = (model, comparisons, initial, tolerances, partition)
+    scores, found = implicit_minimiser(minimise, slope, solve, centre)(parameters)
+    return found._replace(scores=scores)
+
+
+def map_optimum(
+    model: Model,
+    comparisons: Comparisons,
+    initial: Array | None,
+    partition: AbstractPartition = ONE,
+    *,
+    solver: AbstractSolver,
+    max_steps: int,
+    known: Known,
+) -> Array:
+    """The optimal scores with their derivatives; NaN where they were not found."""
+    found = differentiable_optimum(
+        model,
+        comparisons,
+        initial,
+        None,
+        partition,
+        solver=solver,
+        max_steps=max_steps,
+        known=known,
+    )
+    # A factor, because the derivatives of what was not found are NaN too.
+    is_found = found.result_code == RESULTS.successful.code
+    return found.scores * jnp.where(partition.spread(is_found), 1, jnp.nan).astype(
+        found.scores.dtype
+    )

@@ -1,0 +1,58 @@
+"""Rows that no fit can use: which they are, and what is said of them."""
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from .._data._comparisons import Comparisons
+from ..laws import AbstractRootLaw
+
+
+def invalid_rows(
+    law: AbstractRootLaw, a: Array, b: Array, value: Array, weight: Array, *, is_merged: bool
+) -> Array:
+    """Rows that make no sense: a weight that is none, or one on a self-pair or impossible value."""
+    is_weight = (weight >= 0) & ~jnp.isinf(weight)
+    is_self = (a == b) & (weight > 0)
+    return ~is_weight | is_self | outside_support(law, value, weight, is_merged)
+
+
+def outside_support(law: AbstractRootLaw, value: Array, weight: Array, is_merged: bool) -> Array:
+    """Rows that count, with a value that the law cannot produce."""
+    if is_merged:  # averages of values: inside their interval
+        edge = jnp.asarray(law.max_value, value.dtype)
+        inside = jnp.abs(value) <= edge * (1 + 32 * jnp.finfo(value.dtype).eps)
+        inside &= jnp.isfinite(value)
+    else:
+        inside = law.in_support(value)
+    return ~inside & (weight > 0)
+
+
+def refuse_outside(law: AbstractRootLaw, comparisons: Comparisons, name: str = "") -> None:
+    """Raise for the first row with a value that the law cannot produce, if there is one."""
+    columns = comparisons.value, comparisons.weight
+    rows = np.flatnonzero(outside_support(law, *columns, comparisons.is_merged))
+    if not rows.size:
+        return
+    row = int(rows[0])
+    edge = float(np.broadcast_to(law.max_value, len(comparisons))[row])
+    grid = ", on a grid: see its `nearest`" if law.is_discrete else ""
+    raise ValueError(
+        f"{name}value[{row}] is {comparisons.value[row]:g} (item {comparisons.a[row]} against "
+        f"{comparisons.b[row]}), which {type(law).__name__} cannot produce: its values lie in "
+        f"[−{edge:g}, {edge:g}]{grid}"
+    )
+
+
+def describe_invalid_row(law: AbstractRootLaw, comparisons: Comparisons) -> str:
+    """What is wrong with the first row that makes no sense, by the labels of its items."""
+    columns = comparisons.a, comparisons.b, comparisons.value, comparisons.weight
+    is_invalid = invalid_rows(law, *columns, is_merged=comparisons.is_merged)
+    row = int(np.flatnonzero(is_invalid)[0])
+    a, b, value, weight = (np.asarray(column)[row] for column in columns)
+    first, second = (repr(comparisons.item_labels[x].item()) for x in (a, b))
+    return (
+        f"row {row} compares {first} with {second}, value {value:g}, weight {weight:g}; values "
+        f"must lie in the support of {type(law).__name__}, weights must be finite and not "
+        "negative, and no item is compared with itself"
+    )

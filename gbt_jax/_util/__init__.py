@@ -1,0 +1,1 @@
+"""Arrays, random keys, threads, progress, and sizes at which the method changes."""

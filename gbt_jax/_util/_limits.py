@@ -1,0 +1,17 @@
+"""Sizes at which another way becomes the faster one, each with the script that measured it."""
+
+# Items up to which a fit factorises dense matrices instead of iterating (`benchmarks/single.py`).
+DENSE_FIT_ITEMS = 48
+# Comparisons of all groups up to which compiling takes longer than solving, so that programs are
+# compiled quickly rather than run quickly (`benchmarks/single.py`, compilation).
+QUICK_ROWS = 8192
+# Items up to which N, a matrix, is made for a fit: 128 MB (`benchmarks/sensitivities.py`).
+DENSE_CURVATURE_ITEMS = 4096
+# Items up to which a factorisation takes no time beside everything else, and beyond which standard
+# deviations and draws go by elimination (`benchmarks/uncertainty.py`).
+SMALL_CURVATURE_ITEMS = 256
+# Items from which on what elimination leaves may be too large a matrix (`uncertainty.py`).
+ELIMINATION_ITEMS = 8192
+# Rows left out together, beyond which a refit is cheaper than a matrix of rows × rows
+# (`benchmarks/sensitivities.py`).
+LEAVE_OUT_ROWS = 512

@@ -1,0 +1,199 @@
+"""Whether predictions keep their word: expected against observed comparisons."""
+
+import dataclasses
+from typing import final
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from scipy.special import chdtrc
+
+from .._curvature import AbstractCurvature, curvature_of
+from .._data._comparisons import Comparisons
+from .._data._incidence import group_columns
+from .._inference._fit import Fit, check_fit
+from .._inference._validity import refuse_outside
+from .._util._arrays import whole_number
+from ..laws import AbstractRootLaw
+from ._predict import Prediction, over_pairs, predict
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class Calibration:
+    """Predictions against what was observed, in bins of the predicted mean and over all.
+
+    Per bin: `count`, `predicted` and `observed` means, and the `standard_error` that the predictive
+    distribution gives the observed mean. Over all:
+
+    - `statistic`: deviationsᵀ covariance⁻¹ deviations of the bins' means, about chi-square with
+      `degrees_of_freedom` where model and fit are right; see `p_value`.
+    - `log_score`, the mean of log p(value), with its `log_score_error`; `root_log_score` is what
+      the root law, t = 0, scores.
+    - `squared_error`, the mean of (value − mean)², and what the predictive variances make of it,
+      `expected_squared_error`.
+    """
+
+    count: np.ndarray
+    predicted: np.ndarray
+    observed: np.ndarray
+    standard_error: np.ndarray
+    statistic: float
+    degrees_of_freedom: int
+    log_score: float
+    log_score_error: float
+    root_log_score: float
+    squared_error: float
+    expected_squared_error: float
+
+    @property
+    def p_value(self) -> float:
+        """The chance of a statistic at least as large, if all is right."""
+        return float(chdtrc(self.degrees_of_freedom, self.statistic))
+
+    def __str__(self) -> str:
+        lines = [f"{'count':>10} {'predicted':>11} {'observed':>11} {'std error':>11} {'z':>8}"]
+        deviation = (self.observed - self.predicted) / self.standard_error
+        rows = zip(
+            self.count, self.predicted, self.observed, self.standard_error, deviation, strict=True
+        )
+        lines += [
+            f"{n:>10.6g} {p:>11.4g} {o:>11.4g} {e:>11.3g} {z:>8.2f}" for n, p, o, e, z in rows
+        ]
+        lines += [
+            f"chi-square     {self.statistic:.4g} on {self.degrees_of_freedom} degrees of freedom, "
+            f"p = {self.p_value:.2g}",
+            f"log score      {self.log_score:.5g} ± {self.log_score_error:.2g} (the root law alone "
+            f"{self.root_log_score:.5g})",
+            f"squared error  {self.squared_error:.4g} (expected {self.expected_squared_error:.4g})",
+        ]
+        return "\n".join(lines)
+
+
+def calibration(
+    fit: Fit,
+    held_out: Comparisons,
+    *,
+    bins: int = 10,
+    law: AbstractRootLaw | None = None,
+    using: AbstractCurvature | None = None,
+) -> Calibration:
+    """Compare a fit's predictions with comparisons it has not seen; print the result.
+
+    A comparison (a, b, r) says the same as (b, a, −r): each is turned to have the item of the
+    higher score first, so that its predicted mean is not negative, and sorted by it into bins of
+    equal counts. Comparisons that share
+    items share their errors too: standard errors and statistic use the covariances that the
+    curvature gives the expected values, to first order, besides each one's own variance.
+
+    **Arguments:**
+
+    - `held_out`: comparisons of the same items, one by one (not `merged`). A weight counts as so
+      many repeats; rows of weight 0 are left out.
+    - `bins`: how many, at most; each has at least one comparison.
+    - `law`: the law of the held-out comparisons, by default that of the fit; its parameters are
+      one number, or one per held-out comparison. It must be given where the fit's law has
+      parameters per comparison.
+    - `using`: the fit's `curvature`, if it has been made already.
+    """
+    check_fit(fit)
+    bins = whole_number("bins", bins, at_least=1)
+    rows, law = _oriented(fit, held_out, law)
+    made = curvature_of(fit, using)
+    prediction = predict(fit, rows.a, rows.b, law=law, using=made)
+    mean, variance, value, weight = (
+        np.asarray(x, float)
+        for x in (prediction.mean, prediction.variance, rows.value, rows.weight)
+    )
+    member = _equal_counts(mean, weight, bins)
+    count, expected, seen = (np.bincount(member, weight * x) for x in (1, mean, value))
+    covariance = _covariance(prediction, rows, made, member)
+    deviation = seen - expected
+    log_scores = np.asarray(prediction.log_prob(value), float)
+    root_scores = over_pairs(_root_log_prob, law, value, dtype=prediction.mean.dtype)
+    average = np.average(log_scores, weights=weight)
+    spread = np.average(np.square(log_scores - average), weights=weight)
+    return Calibration(
+        count=count,
+        predicted=expected / count,
+        observed=seen / count,
+        standard_error=np.sqrt(np.diagonal(covariance)) / count,
+        statistic=float(deviation @ np.linalg.solve(covariance, deviation)),
+        degrees_of_freedom=count.size,
+        log_score=float(average),
+        log_score_error=float(np.sqrt(spread / max(weight.sum() - 1, 1))),
+        root_log_score=float(np.average(root_scores, weights=weight)),
+        squared_error=float(np.average(np.square(value - mean), weights=weight)),
+        expected_squared_error=float(np.average(variance, weights=weight)),
+    )
+
+
+def _oriented(
+    fit: Fit, held_out: Comparisons, law: AbstractRootLaw | None
+) -> tuple[Comparisons, AbstractRootLaw]:
+    """The rows that count, the better item first, and their law; refuses what has no prediction."""
+    if not isinstance(held_out, Comparisons):
+        raise TypeError(f"held_out must be Comparisons, not {type(held_out).__name__}")
+    if held_out.num_items != fit.comparisons.num_items:
+        raise ValueError(
+            f"held_out compares {held_out.num_items} items, and the fit has "
+            f"{fit.comparisons.num_items}"
+        )
+    if held_out.is_merged:
+        raise ValueError("held_out is merged: averages have no distribution, pass its single rows")
+    law = fit.model.law_for_new_rows(law, (len(held_out),))
+    refuse_outside(law, held_out, "held_out: ")
+    columns = held_out.a, held_out.b, held_out.value, held_out.weight
+    kept = np.asarray(held_out.weight) > 0
+    if not kept.any():
+        raise ValueError("held_out has no comparisons of positive weight")
+    a, b, value, weight = (np.asarray(x)[kept] for x in columns)
+    scores = np.asarray(fit.scores)
+    turned = scores[a] < scores[b]
+    a, b = np.where(turned, b, a), np.where(turned, a, b)
+    value = np.where(turned, -value, value)
+    oriented = held_out._with_rows(a, b, value, weight)
+    return oriented, law.at_rows(np.flatnonzero(kept))
+
+
+def _equal_counts(predicted: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray:
+    """The bin of each row, numbered without gaps: by where its middle lies in the sorted weight."""
+    order = np.argsort(predicted, kind="stable")
+    middle = np.cumsum(weight[order]) - 0.5 * weight[order]
+    member = np.empty(order.size, int)
+    member[order] = np.minimum(bins * middle / weight.sum(), bins - 1).astype(int)
+    return np.unique(member, return_inverse=True)[1]
+
+
+def _covariance(
+    prediction: Prediction, rows: Comparisons, made: AbstractCurvature, member: np.ndarray
+) -> np.ndarray:
+    """Of the bins' sums of values: of comparisons between known scores, and of the scores.
+
+    Cov(Φ'(t), Φ'(t')) is E[Φ''(t)] E[Φ''(t')] Cov(t, t') to first order, so that the second part is
+    Gᵀ N G, G holding the derivatives of the bins' sums in the scores; each row's own part of it is
+    replaced by its Var[Φ'(t)], which is larger.
+    """
+    weight, mean, slope, difference_variance, score_variance = (
+        np.asarray(x, float)
+        for x in (
+            rows.weight,
+            prediction.mean,
+            prediction.law_variance,
+            prediction.difference_variance,
+            prediction.score_variance,
+        )
+    )
+    dtype = prediction.mean.dtype
+    pull = jnp.asarray(weight * slope, dtype)
+    G = np.asarray(group_columns(rows, pull, member, int(member.max()) + 1), float)
+    shared = G.T @ np.asarray(made.solve(jnp.asarray(G, dtype)), float)
+    more = np.maximum(score_variance - np.square(slope) * difference_variance, 0)
+    # Values are known to rounding: a certain prediction that comes true deviates by no more.
+    rounding = np.square(float(jnp.finfo(dtype).eps) * mean)
+    own = weight * slope + np.square(weight) * (more + rounding)
+    return 0.5 * (shared + shared.T) + np.diag(np.bincount(member, own))
+
+
+def _root_log_prob(law: AbstractRootLaw, value: Array) -> Array:
+    return law.log_prob(value, jnp.zeros_like(value))

@@ -1,0 +1,15 @@
+"""Solvers that `fit` can use, and what it takes to write one.
+
+A solver is an `AbstractSolver`: it minimises a `Problem`, a handful of functions that know nothing
+of comparisons, and returns a `Solution`.
+"""
+
+from ._newton import Point as Point
+from ._newton import Problem as Problem
+from ._newton import Projection as Projection
+from ._newton import Refinement as Refinement
+from ._newton import Solution as Solution
+from ._solvers import LBFGS as LBFGS
+from ._solvers import AbstractSolver as AbstractSolver
+from ._solvers import NewtonCG as NewtonCG
+from ._solvers import NewtonCholesky as NewtonCholesky

@@ -1,0 +1,278 @@
+"""How sure the scores are: the normal law with mean θ* and covariance N (Laplace's).
+
+Near θ* the posterior is exp(−½ (θ − θ*)ᵀ M (θ − θ*)) to second order, which is that of the Gaussian
+law exactly. Without a prior only differences are known: standard deviations and intervals of scores
+are then those under the constraint that scores of a connected component have mean zero.
+
+With groups, items are numbered as the scores are, ranks are within groups, and a group whose fit
+failed has NaN.
+"""
+
+import statistics
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import ndtr
+from jaxtyping import ArrayLike, Float, PRNGKeyArray
+
+from .._curvature import AbstractCurvature, curvature, curvature_of, held_draws, variances
+from .._data._groups import sort_by_group
+from .._data._incidence import item_sums_on_host
+from .._inference._fit import Fit, check_fit, refuse_groups, select_groups
+from .._util._arrays import as_array, as_indices, whole_number
+
+_SCORES_AT_ONCE = 2**15  # of many groups, in the work for ranks
+
+
+class Intervals(NamedTuple):
+    """Estimates (of scores, or of ranks), and the ends of their intervals, one for each item."""
+
+    estimate: Array
+    lower: Array
+    upper: Array
+
+
+def std(fit: Fit, *, using: AbstractCurvature | None = None) -> Float[Array, " items"]:
+    """The standard deviation of each score, √n_aa.
+
+    Exact, also for graphs too large for a matrix, where it takes a solve for each item; there
+    `curvature(fit).estimated_diagonal` is an estimate from a hundred.
+    """
+    return jnp.sqrt(variances(fit, using))
+
+
+def covariance(fit: Fit, *, using: AbstractCurvature | None = None) -> Float[Array, "items items"]:
+    """N, the covariance of the scores, as a matrix."""
+    refuse_groups(fit, "covariance", "scores of different groups are independent")
+    return curvature_of(fit, using).solve(jnp.eye(fit.scores.size, dtype=fit.scores.dtype))
+
+
+def difference_std(
+    fit: Fit, a: ArrayLike, b: ArrayLike, *, using: AbstractCurvature | None = None
+) -> Float[Array, " pairs"]:
+    """The standard deviation of θ_a − θ_b; inf where nothing relates the two."""
+    return jnp.sqrt(curvature_of(fit, using).difference_variance(a, b))
+
+
+def prob_better(
+    fit: Fit, a: ArrayLike, b: ArrayLike, *, using: AbstractCurvature | None = None
+) -> Float[Array, " pairs"]:
+    """The probability that θ_a > θ_b; ½ where nothing relates the two, or where a is b."""
+    width = difference_std(fit, a, b, using=using)
+    ends = (as_indices(name, x, fit.scores.size) for name, x in (("a", a), ("b", b)))
+    first, second = np.broadcast_arrays(*ends)
+    scores = jnp.asarray(fit.scores)
+    gap = scores[first] - scores[second]
+    same = jnp.asarray(first == second)
+    return ndtr(jnp.where(same, 0, gap / jnp.where(same, 1, width)))
+
+
+def intervals(
+    fit: Fit, *, level: float = 0.95, using: AbstractCurvature | None = None
+) -> Intervals:
+    """Equal-tailed intervals of the scores: θ*_a ± z √n_aa."""
+    half = normal_quantile(level) * std(fit, using=using)
+    scores = jnp.asarray(fit.scores)
+    return Intervals(scores, scores - half, scores + half)
+
+
+def normal_quantile(level: float) -> float:
+    """z with P(|Z| ≤ z) = level for a standard normal Z."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, not {level}")
+    return statistics.NormalDist().inv_cdf(0.5 * (1 + level))
+
+
+def posterior_samples(
+    fit: Fit,
+    num: int,
+    *,
+    key: PRNGKeyArray,
+    using: AbstractCurvature | None = None,
+) -> Float[Array, "num items"]:
+    """Independent draws of all scores."""
+    num = whole_number("num", num, at_least=1)
+    drawn = held_draws(fit, num, key) if using is None else None
+    if drawn is None:
+        drawn = curvature_of(fit, using).draws(num, key=key)
+    return jnp.asarray(fit.scores) + jnp.asarray(drawn).T
+
+
+def rank_intervals(
+    fit: Fit,
+    *,
+    level: float = 0.95,
+    key: PRNGKeyArray,
+    num: int = 1000,
+    min_comparisons: float = 0.0,
+    using: AbstractCurvature | None = None,
+) -> Intervals:
+    """Ranks of the scores, and equal-tailed intervals of the ranks from `num` draws of all scores.
+
+    Items that have comparisons are ranked against each other, those of a group within the group. An
+    item without comparisons (all of its rows have weight 0) has no rank, NaN, and is left out of
+    the others' ranks: nothing but the prior says where it stands. The interval always contains the
+    rank; where thousands of items of few comparisons are ranked, it can be wide and lie to one
+    side of the rank (see `min_comparisons`).
+
+    **Arguments:**
+
+    - `min_comparisons`: items whose rows have less weight in total are not ranked, either.
+    - `using`: the fit's `curvature`, if it has been made already.
+
+    Without a prior, components have no common scale: ranks across them are refused (NaN for a
+    group that has several). Many groups are done in parts, to save memory, unless `using` is given.
+    """
+    normal_quantile(level)  # refuses what is no level
+    num = whole_number("num", num, at_least=1)
+    if not 0 <= min_comparisons < np.inf:
+        raise ValueError(f"min_comparisons must be a non-negative number, not {min_comparisons}")
+    check_fit(fit)
+    options: dict[str, Any] = {"level": level, "num": num, "min_comparisons": min_comparisons}
+    if fit.comparisons.num_groups is None:
+        ranks = ranks_of_fit(fit, key=key, using=using, **options)
+        if ranks is None:
+            raise ValueError(
+                "without a prior, items that no chain of comparisons connects have no common "
+                "scale, and so no ranks: fit the components apart, give a finite prior_std, or "
+                "leave out items of few comparisons with min_comparisons"
+            )
+        return ranks
+    if using is not None:
+        made = curvature_of(fit, using)
+        is_ranked = _is_ranked(fit, min_comparisons)
+        return _rank_intervals(fit.scores, _owner(fit), is_ranked, made, level, num, key)
+    parts = [Intervals(*np.zeros((3, 0)))]
+    for part in in_parts(fit):
+        key, own = jax.random.split(key)
+        parts.append(rank_intervals(part, key=own, using=curvature(part), **options))
+    return Intervals(*(as_array(np.concatenate(x)) for x in zip(*parts, strict=True)))
+
+
+def _owner(fit: Fit) -> np.ndarray:
+    """The number of each item's group."""
+    group = fit.comparisons.group
+    return np.zeros(fit.scores.size, int) if group is None else np.asarray(group)
+
+
+def ranks_of_fit(
+    fit: Fit,
+    *,
+    level: float,
+    key: PRNGKeyArray,
+    num: int,
+    min_comparisons: float,
+    using: AbstractCurvature | None,
+) -> Intervals | None:
+    """`rank_intervals` of one fit; None where the items to be ranked have no common scale."""
+    owner, is_ranked = _owner(fit), _is_ranked(fit, min_comparisons)
+    drawn = held_draws(fit, num, key) if using is None else None
+    if drawn is not None:
+        return _ranks_of_draws(np.asarray(fit.scores), owner, is_ranked, drawn, level)
+    made = curvature_of(fit, using)
+    if _incomparable(made, owner, is_ranked).any():
+        return None
+    return _rank_intervals(fit.scores, owner, is_ranked, made, level, num, key)
+
+
+def _is_ranked(fit: Fit, least: float) -> np.ndarray:
+    """Items whose rows weigh something in total, and at least so much."""
+    rows = fit.comparisons
+    a, b, weight = (np.asarray(x) for x in (rows.a, rows.b, rows.weight))
+    total = item_sums_on_host(a, b, weight, rows.num_items)
+    # But for rounding: ten rows of weight 0.1 are one comparison.
+    return (total > 0) & (total >= least * (1 - 1e-6))
+
+
+def _rank_intervals(
+    scores: ArrayLike,
+    owner: np.ndarray,
+    is_ranked: np.ndarray,
+    made: AbstractCurvature,
+    level: float,
+    num: int,
+    key: PRNGKeyArray,
+) -> Intervals:
+    is_known = is_ranked & ~_incomparable(made, owner, is_ranked)
+    # The level of a lone component is common to all, and would only cost digits.
+    component, whose = np.asarray(made.levels.component)[is_known], owner[is_known]
+    is_lone = np.array_equal(component, component[np.searchsorted(whose, whose)])
+    draw = made.reduced_draws if is_lone else made.draws
+    return _ranks_of_draws(
+        np.asarray(scores), owner, is_known, np.asarray(draw(num, key=key)), level
+    )
+
+
+def _ranks_of_draws(
+    middle: np.ndarray, owner: np.ndarray, is_ranked: np.ndarray, drawn: np.ndarray, level: float
+) -> Intervals:
+    """Of scores, and of draws around them, one per column; NaN for what is not ranked."""
+    num = drawn.shape[1]
+    kept = np.flatnonzero(is_ranked & np.isfinite(middle) & np.isfinite(drawn).all(axis=1))
+    middle, owner, size = middle[kept], owner[kept], middle.size
+    scores = np.ascontiguousarray((middle[:, None] + drawn[kept]).T)
+    ranks = np.sort(_drawn_ranks(scores, owner), axis=0)
+    # The smallest rank that so large a share of the draws does not exceed.
+    tails = 0.5 * (1 - level), 0.5 * (1 + level)
+    lower, upper = (ranks[max(int(np.ceil(num * tail - 1e-9)) - 1, 0)] for tail in tails)
+    rank = ranks_within(middle, owner)
+    # The rank of the most probable scores can lie outside. In a draw the rank of a is 1 + the
+    # number of items b with θ_b > θ_a, whose mean is 1 + Σ_b P(θ_b > θ_a). For the best item every
+    # term is positive, although none counts at the mode: with thousands of items of wide
+    # posteriors the sum is large, varies little around its mean, and is hardly ever 0.
+    ends = rank, np.minimum(lower, rank), np.maximum(upper, rank)
+    found = np.full((3, size), np.nan)
+    found[:, kept] = ends
+    return Intervals(*(as_array(column) for column in found))
+
+
+def ranks_within(scores: np.ndarray, owner: np.ndarray) -> np.ndarray:
+    """1 for the highest score of each owner, and so on; equal scores have the best of their ranks.
+
+    Owners are numbered from 0, ascending.
+    """
+    order = np.lexsort((-scores, owner))
+    ordered, group = scores[order], owner[order]
+    number = np.arange(scores.size)
+    starts = np.append(True, group[1:] != group[:-1])[: scores.size]
+    is_new = starts | np.append(True, ordered[1:] != ordered[:-1])[: scores.size]
+    first = np.maximum.accumulate(np.where(is_new, number, 0))
+    ranks = np.empty(scores.size)
+    ranks[order] = first - np.maximum.accumulate(np.where(starts, number, 0)) + 1
+    return ranks
+
+
+def _drawn_ranks(drawn: np.ndarray, owner: np.ndarray) -> np.ndarray:
+    """Ranks of many draws, one along the first axis each; no two scores are equal."""
+    # One sort for all owners: each has a range of its own, above the last one's.
+    span = 2 * np.abs(drawn).max(initial=0) + 1
+    order = np.argsort(span * owner - drawn, axis=1)
+    positions = np.empty(order.shape, np.int32)
+    np.put_along_axis(positions, order, np.arange(owner.size, dtype=np.int32)[None], axis=1)
+    return positions - np.searchsorted(owner, owner) + 1
+
+
+def _incomparable(made: AbstractCurvature, owner: np.ndarray, is_ranked: np.ndarray) -> np.ndarray:
+    """Items of owners who rank items of several components, some of them without a prior."""
+    count = int(owner.max(initial=-1)) + 1
+    component = np.asarray(made.levels.component)
+    lowest, highest = np.full(count, component.size), np.full(count, -1)
+    np.minimum.at(lowest, owner[is_ranked], component[is_ranked])
+    np.maximum.at(highest, owner[is_ranked], component[is_ranked])
+    has_free = np.zeros(count, bool)
+    has_free[owner[is_ranked & np.asarray(made.levels.is_free)]] = True
+    return ((lowest < highest) & has_free)[owner]
+
+
+def in_parts(fit: Fit) -> Iterator[Fit]:
+    """Fits of some groups each, whose draws fit into memory."""
+    offsets, start = sort_by_group(fit.comparisons).item_offsets, 0
+    while start < offsets.size - 1:
+        stop = int(np.searchsorted(offsets, offsets[start] + _SCORES_AT_ONCE, "right")) - 1
+        stop = max(stop, start + 1)
+        yield select_groups(fit, start, stop)
+        start = stop

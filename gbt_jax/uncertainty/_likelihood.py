@@ -1,0 +1,270 @@
+"""How far each score can move alone before the comparisons speak against it.
+
+Seen from item i, a row in which i meets an item with score difference t (its own score first) and
+signed value r moves, when the score of i alone moves by s, the negative log-likelihood by
+
+    g_i(s) = Σ_rows w (Φ(t + s) − Φ(t) − r s),    g_i(0) = 0,    g_i convex.
+
+The prior has no part in it. The right distance is the s > 0 with g_i(s) = drop, the left one the
+s > 0 with g_i(−s) = drop. Scores are where likelihood and prior balance, so g_i may fall first; it
+is convex, so it crosses `drop` once on either side or never.
+
+It never does exactly where it does not rise at infinity. For a law with values up to r_max the
+slope there is Σ w (r_max − r) to the right and Σ w (r_max + r) to the left: zero if and only if
+every comparison of the item says the most it can in that direction. Then g_i falls for ever.
+
+All sides of all items are searched together, by Newton's method in a bracket. Where weights are
+large, or numbers short, Φ(t + s) − Φ(t) − r s loses its digits; then
+
+    g_i(s) = s ∫₀¹ g_i'(s x) dx
+
+by Gauss's rule is used instead, if it agrees with the difference up to the difference's rounding.
+It is as precise as values r can be that have been rounded once.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import ArrayLike, Float
+
+from .._curvature import refuse_unfinished
+from .._inference._fit import Fit
+from .._inference._results import RESULTS
+from .._util._arrays import gather, positive
+from ..laws import AbstractRootLaw
+from ._laplace import Intervals
+
+_NODES = 8  # Gauss's rule: s is a small part of the law's width where it is needed
+_MAX_STEPS = 200  # every second one at least halves a bracket, or doubles a distance without one
+_ROUNDING = 4.0  # rounding errors of a sum, in units of ε times the norm of its terms
+
+
+class _Distances(NamedTuple):
+    """From each score to where the likelihood has dropped; inf where it never does."""
+
+    left: Float[Array, " items"]
+    right: Float[Array, " items"]
+
+
+def likelihood_intervals(fit: Fit, *, drop: ArrayLike = 1.0) -> Intervals:
+    """Where each score, moved alone, has lowered the log-likelihood by `drop`.
+
+    The upper end of item i is θ_i + s, s > 0, at which Σ w (Φ(t) − r t), over the comparisons of
+    i, has risen by `drop` above its value at the fit's scores when every other score stays; the
+    lower end is the same on the other side. The prior is left out, so the score itself need not be
+    the most likely one. With drop = 1, `estimate − lower` and `upper − estimate` are the left and
+    right uncertainties of Tournesol's solidago, computed to rounding and without its cap.
+
+    **Arguments:**
+
+    - `drop`: by how much the log-likelihood drops, a positive number.
+
+    **Returns:** `Intervals`. An end is infinite where no comparison holds the item: it has none, or
+    all of them say the most that the law allows in that direction. Both are NaN for the items of a
+    group whose fit failed.
+    """
+    limit = positive("drop", drop)
+    if limit.ndim:
+        raise ValueError(f"drop must be one number, not an array of shape {limit.shape}")
+    refuse_unfinished(fit)
+    rows, scores, weight = fit.comparisons, fit.scores, fit.comparisons.weight
+    value = rows.value
+    if rows.group is not None:  # groups without an optimum have no weight here
+        is_known = jnp.asarray(fit.result == RESULTS.successful)[rows.group]
+        keeps = is_known[rows.a]
+        scores = jnp.where(is_known, scores, 0)
+        value, weight = (jnp.where(keeps, x, 0) for x in (value, weight))
+    columns = rows.a, rows.b, value, weight
+    found = _distances(fit.model.law, columns, scores, limit.astype(scores.dtype))
+    return Intervals(fit.scores, fit.scores - found.left, fit.scores + found.right)
+
+
+@final
+class _Halves(eqx.Module):
+    """Every row twice, once seen from each of its items. Sides are columns: left, right."""
+
+    law: AbstractRootLaw
+    item: Array
+    t: Array  # the item's own score minus the other's
+    value: Array  # positive if the item is said to be the better
+    weight: Array
+    cgf: Array  # Φ(t)
+    num_items: int = eqx.field(static=True)
+
+    def total(self, terms: Array) -> Array:
+        """Weighted sums over the comparisons of each item."""
+        return jax.ops.segment_sum(self.weight * terms, self.item, self.num_items)
+
+    def norm(self, terms: Array) -> Array:
+        """Norms of the terms of such sums: rounding errors are ε times that."""
+        return jnp.sqrt(self.total(self.weight * terms**2))
+
+    def rises(self, moved: Array) -> Array:
+        """Φ(t + s) − Φ(t) − r s."""
+        return self.law.cgf(self.t + moved) - self.cgf - self.value * moved
+
+    def slopes(self, moved: Array) -> Array:
+        """Φ'(t + s) − r."""
+        return self.law.mean(self.t + moved) - self.value
+
+
+class _Sizes(NamedTuple):
+    """Norms of what each item sums up."""
+
+    cgf: Array
+    slope: Array
+
+
+@jax.jit
+def _distances(
+    law: AbstractRootLaw, columns: tuple[Array, ...], scores: Array, drop: Array
+) -> _Distances:
+    halves = _halves(law, columns, scores)
+    is_bounded = _is_bounded(halves)
+    sizes = _Sizes(
+        halves.norm(halves.cgf),
+        halves.norm(jnp.abs(halves.law.mean(halves.t)) + jnp.abs(halves.value)),
+    )
+    found = _search(
+        functools.partial(_evaluate, halves, sizes),
+        jnp.where(is_bounded, _start(halves, drop), 0),
+        drop,
+        is_bounded,
+    )
+    left, right = jnp.where(is_bounded, found, jnp.inf).T
+    return _Distances(left, right)
+
+
+def _halves(law: AbstractRootLaw, columns: tuple[Array, ...], scores: Array) -> _Halves:
+    a, b, value, weight = (jnp.asarray(column) for column in columns)
+    t = gather(scores, a) - gather(scores, b)
+
+    def twice(column: Array, sign: int) -> Array:
+        return jnp.concatenate([column, sign * column])[:, None].astype(scores.dtype)
+
+    return _Halves(
+        law=law.at_rows(jnp.tile(jnp.arange(a.size), 2)[:, None]),
+        item=jnp.concatenate([a, b]),
+        t=twice(t, -1),
+        value=twice(value, -1),
+        weight=twice(weight, 1),
+        cgf=twice(law.cgf(t), 1),
+        num_items=scores.size,
+    )
+
+
+def _is_bounded(halves: _Halves) -> Array:
+    """Whether a comparison holds the item, on either side: one that could say more."""
+    dtype = halves.value.dtype
+    # Averages of values at the edge (merged comparisons) may be off by rounding.
+    edge = jnp.asarray(halves.law.max_value, dtype) * (1 - 64 * jnp.finfo(dtype).eps)
+    holds = (halves.weight > 0) & (_signs(dtype) * halves.value < edge)
+    return jax.ops.segment_sum(holds.astype(jnp.int32), halves.item, halves.num_items) > 0
+
+
+def _start(halves: _Halves, drop: Array) -> Array:
+    """Roots of the parabolas with the slope and curvature at the scores, exact for a Gaussian law.
+
+    1 where there is no such root, because the curvature vanishes to rounding.
+    """
+    terms = [halves.law.mean(halves.t) - halves.value, halves.law.variance(halves.t)]
+    totals = halves.total(jnp.concatenate(terms, axis=1))
+    slope, curvature = _signs(totals.dtype) * totals[:, :1], totals[:, 1:]
+    root = jnp.sqrt(slope**2 + 2 * curvature * drop)
+    # Of the two forms of the root, the one that adds numbers of one sign.
+    start = jnp.where(slope > 0, 2 * drop / (root + slope), (root - slope) / curvature)
+    return jnp.where(jnp.isfinite(start) & (start > 0), start, 1)
+
+
+def _evaluate(
+    halves: _Halves, sizes: _Sizes, distance: Array, is_open: Array
+) -> tuple[Array, Array, Array]:
+    """(g, its slope, how far rounding may have moved g) at distances of items × sides."""
+    signs, eps = _signs(distance.dtype), float(jnp.finfo(distance.dtype).eps)
+    moved = signs * gather(distance, halves.item)
+    terms = jnp.concatenate([halves.rises(moved), signs * halves.slopes(moved)], axis=1)
+    rise, slope = jnp.split(halves.total(terms), 2, axis=1)
+    least = _ROUNDING * eps * (sizes.slope * distance + jnp.abs(rise))
+    noise = least + _ROUNDING * eps * sizes.cgf
+    # A change of g by its noise moves the root by noise/slope.
+    is_lost = is_open & (noise > eps ** (2 / 3) * distance * slope) & (noise > 2 * least)
+
+    def integrated() -> tuple[Array, Array]:
+        integral = distance * _mean_slope(halves, moved)
+        # Only where it is needed: what an item is told does not depend on others.
+        better = is_lost & (jnp.abs(integral - rise) <= 4 * noise)
+        return jnp.where(better, integral, rise), jnp.where(better, least, noise)
+
+    rise, noise = lax.cond(jnp.any(is_lost), integrated, lambda: (rise, noise))
+    return rise, slope, noise
+
+
+def _mean_slope(halves: _Halves, moved: Array) -> Array:
+    """∫₀¹ g'(s x) dx by Gauss's rule."""
+
+    def add(total: Array, node: Array) -> tuple[Array, None]:
+        return total + node[1] * halves.total(halves.slopes(node[0] * moved)), None
+
+    start = jnp.zeros((halves.num_items, moved.shape[1]), moved.dtype)
+    return _signs(moved.dtype) * lax.scan(add, start, gauss_rule(moved.dtype))[0]
+
+
+def gauss_rule(dtype) -> Array:
+    """Nodes and weights for integrals over [0, 1], one pair a row."""
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    return jnp.asarray(np.stack([(1 + nodes) / 2, weights / 2], axis=1), dtype)
+
+
+class _Bracket(NamedTuple):
+    """Where the search for each root is."""
+
+    distance: Array
+    low: Array
+    high: Array
+    earlier_move: Array
+    last_move: Array
+    is_open: Array
+    steps: Array
+
+
+def _search(evaluate: Callable, start: Array, drop: Array, is_open: Array) -> Array:
+    """The roots of g = drop on the open sides, NaN where they were not found."""
+    far, zero = jnp.full_like(start, jnp.inf), jnp.zeros_like(start)
+    end = lax.while_loop(
+        lambda at: jnp.any(at.is_open) & (at.steps < _MAX_STEPS),
+        lambda at: _advance(at, drop, *evaluate(at.distance, at.is_open)),
+        _Bracket(start, zero, far, far, far, is_open, jnp.asarray(0)),
+    )
+    return jnp.where(end.is_open, jnp.nan, end.distance)
+
+
+def _advance(at: _Bracket, drop: Array, rise: Array, slope: Array, noise: Array) -> _Bracket:
+    """Newton's step where it stays in the bracket and steps shrink; else halve it, or double."""
+    is_low = rise < drop  # NaN, from overflow, is too far
+    low, high = jnp.where(is_low, at.distance, at.low), jnp.where(is_low, at.high, at.distance)
+    newton = at.distance - (rise - drop) / slope
+    # From above Newton's step stays above the root, but for rounding: 8 ε of the distance left.
+    eps = float(jnp.finfo(newton.dtype).eps)
+    newton = jnp.where(is_low, newton, jnp.maximum(newton, low + 8 * eps * at.distance))
+    move, inside = jnp.abs(newton - at.distance), (newton > low) & (newton < high)
+    shrinking = jnp.isinf(high) | (move <= 0.5 * at.earlier_move)
+    fallback = jnp.where(jnp.isinf(high), 2 * at.distance, 0.5 * (low + high))
+    following = jnp.where(inside & shrinking, newton, fallback)
+    # The last step is Newton's too: it squares an error that is √ε already.
+    precise = eps**0.5 * at.distance
+    ends = jnp.isfinite(rise) & ((move <= precise) | (jnp.abs(rise - drop) <= noise))
+    following = jnp.where(ends, jnp.where(inside, newton, at.distance), following)
+    following = jnp.where(at.is_open, following, at.distance)
+    moved = jnp.abs(following - at.distance)
+    return _Bracket(following, low, high, at.last_move, moved, at.is_open & ~ends, at.steps + 1)
+
+
+def _signs(dtype) -> Array:
+    """The directions of the two sides."""
+    return jnp.asarray([-1, 1], dtype)

@@ -1,0 +1,323 @@
+"""Intervals from the profile of the posterior: how far a score can go if the others go along.
+
+The profile of a score is the least loss with that score moved by s, all others free,
+
+    P(s) = min { L(θ) − L(θ*) : cᵀ(θ − θ*) = s },    P'(s) = μ,    ∇L(θ(s)) = μ c,
+
+with c = e_i; convex, and s²/(2 n_ii) for a quadratic loss. The interval ends where P(s) = z²/2, z
+the normal quantile: there twice the rise of the loss is the quantile of χ² with one degree of
+freedom. In a component without a prior scores have mean zero, and c is e_i less its mean.
+
+Everything moves at once: with x = θ − θ* at distance s, g = ∇L and M = ∇²L there,
+
+    min ½ dᵀ M d + gᵀ d  with  cᵀ d = 0    gives    P(s) ≈ L(θ) − L(θ*) − ½ δ,  δ = −gᵀ d,
+
+and μ from M d + g = μ c. Each round takes Newton's step d for the other scores and, where δ is
+small, one for s too, along the chord (x + d)/s; what that misses is the next round's g. √(2P) is
+linear for a quadratic loss, so Newton's step for s solves √(2P) = z.
+
+The systems are solved by conjugate gradients with N, the inverse Hessian at the optimum, as
+preconditioner: factorised once, it serves all items and rounds. With τ = N c/(cᵀ N c), residuals
+r − (τᵀ r) c instead of r keep cᵀ d = 0, and what they lose along c adds up to μ.
+"""
+
+import statistics
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import ArrayLike
+
+from .._curvature import AbstractCurvature, DenseCurvature, curvature_of, refuse_unfinished
+from .._inference._fit import Fit
+from .._inference._results import RESULTS
+from .._util._arrays import as_array, as_indices
+from ._displacement import DisplacedLoss, Point, centred
+from ._laplace import Intervals
+
+_ENTRIES = 2**19  # comparisons × lanes at a time: a few megabytes an array
+_MAX_ROUNDS = 500  # three to ten are usual
+_MAX_INNER_STEPS = 10_000
+_CEILING = 4.0  # how high the loss may rise on the way, in units of z²/2
+_CLOSE = 0.2  # how small δ must be, in the same units, for s to move
+_SUFFICIENT_DECREASE = 1e-4  # of the loss at fixed s, in units of δ
+_MOST_NOISE = 0.1  # of z²/2: with more rounding errors an end counts as not found
+
+
+def profile_intervals(
+    fit: Fit,
+    items: ArrayLike | None = None,
+    *,
+    level: float = 0.95,
+    using: AbstractCurvature | None = None,
+) -> Intervals:
+    """The profile interval of each score.
+
+    At an end the loss, minimised over all other scores, is z²/2 above that of the fit, z the
+    normal quantile of (1 + level)/2. For the `Gaussian` law these are θ* ± z √n_ii; for other
+    laws they follow the posterior where it is not symmetric.
+
+    **Arguments:**
+
+    - `items`: only these items; all by default. With a few hundred items each takes about as long
+      as a fit.
+    - `level`: the share of the normal law within ±z, between 0 and 1.
+    - `using`: the fit's `curvature`, if it has been made already. Beyond 4,096 items it has no
+      matrix, and with thousands of items each takes several times as long as a fit.
+
+    Items that no prior holds are profiled as their scores are given, with mean zero over each
+    connected component; one that is alone in its component is its own mean, and both ends are its
+    score. With a prior every end is finite. Raises `RuntimeError` where an end is not found: where
+    weights are too large for the precision of the numbers, or a level near 1, binary values and a
+    very weak prior let the search run out of steps.
+    """
+    refuse_unfinished(fit)
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, not {level}")
+    if fit.comparisons.num_groups is not None:
+        if items is not None or using is not None:
+            raise ValueError("items and using are for one group: profile_intervals(fit[label], …)")
+        return _of_groups(fit, level)
+    chosen = as_indices("items", items, fit.comparisons.num_items)
+    made = curvature_of(fit, using)
+    goal = 0.5 * statistics.NormalDist().inv_cdf(0.5 + 0.5 * level) ** 2
+    ends = np.zeros((2, chosen.size), fit.scores.dtype)
+    at_once = _ENTRIES // (2 * max(len(fit.comparisons), fit.comparisons.num_items, 1))
+    width = max(min(at_once, chosen.size), 1)
+    for start in range(0, chosen.size, width):
+        some = chosen[start : start + width]
+        # The last chunk is filled up: one shape, one compilation.
+        padded = np.resize(some, width)
+        ends[:, start : start + width] = _distances(fit, made, padded, goal)[:, : some.size]
+    scores = fit.scores[chosen]
+    return Intervals(scores, scores - ends[0], scores + ends[1])
+
+
+def _of_groups(fit: Fit, level: float) -> Intervals:
+    """One group after the other; NaN for those whose fit failed."""
+    ends = [np.zeros((2, 0))]
+    for label in fit:
+        one = fit[label]
+        is_known = one.result == RESULTS.successful
+        found = profile_intervals(one, level=level)[1:] if is_known else [one.scores * np.nan] * 2
+        ends.append(np.stack([np.asarray(x) for x in found]))
+    lower, upper = np.concatenate(ends, axis=1)
+    return Intervals(fit.scores, as_array(lower), as_array(upper))
+
+
+def _distances(fit: Fit, made: AbstractCurvature, items: np.ndarray, goal: float) -> np.ndarray:
+    """Of both ends from the scores."""
+    constraint = _constraints(made, items)
+    solved = made.solve(constraint)
+    problem = DisplacedLoss(
+        model=fit.model,
+        comparisons=fit.comparisons,
+        scores=fit.scores,
+        made=made,
+        inverse_diagonal=None if isinstance(made, DenseCurvature) else _inverse_diagonal(made),
+        goal=jnp.asarray(goal, solved.dtype),
+    )
+    found, is_found = _search(problem, constraint, solved)
+    if not is_found.all():
+        lost = items[np.flatnonzero(~np.asarray(is_found).all(axis=0))[0]]
+        raise RuntimeError(
+            f"an end of the profile interval of item {lost} was not found: use float64 if the "
+            "weights are large, a lower level or a stronger prior if not"
+        )
+    return np.asarray(found)
+
+
+def _constraints(made: AbstractCurvature, items: np.ndarray) -> Array:
+    """c of each item, as columns."""
+    columns = jnp.zeros((made.num_items, items.size), made.levels.share.dtype)
+    return centred(made, columns.at[items, np.arange(items.size)].set(1))
+
+
+def _inverse_diagonal(made: AbstractCurvature) -> Array:
+    """1/m_ii of each item; 0 where nothing is known of it."""
+    a, b, curvature = made.edges
+    diagonal = made.levels.precision.at[a].add(curvature).at[b].add(curvature)
+    return jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
+
+
+class _Lanes(NamedTuple):
+    """One column per end: lower ends first, with their c turned around, so that s is positive."""
+
+    c: Array
+    projector: Array  # τ, of the preconditioner
+    goal: Array  # z²/2
+
+
+class _Newton(NamedTuple):
+    """What is known of the other scores at a point."""
+
+    step: Array  # d
+    decrease: Array  # δ
+    slope: Array  # μ
+
+
+class _State(NamedTuple):
+    """Where each lane is: at displacement x and distance s, trying a step from there."""
+
+    x: Array
+    s: Array
+    rise: Array
+    noise: Array
+    step: Array
+    length: Array  # how much of the step is tried
+    ceiling: Array  # the highest rise that is accepted,
+    decrease: Array  # and how much lower it must be for a whole step
+    low: Array  # bounds of the end
+    high: Array
+    is_open: Array
+
+
+@jax.jit
+def _search(problem: DisplacedLoss, constraint: Array, solved: Array) -> tuple[Array, Array]:
+    """(distances, whether they were found), ends × items, from c and N c."""
+    c = jnp.concatenate([-constraint, constraint], axis=1)
+    image = problem.precondition(c)
+    along = jnp.sum(c * image, axis=0)
+    lanes = _Lanes(c, image / jnp.where(along > 0, along, 1), problem.goal)
+    first = _first(lanes, jnp.concatenate([-solved, solved], axis=1))
+    end, _ = lax.while_loop(
+        lambda state: jnp.any(state[0].is_open) & (state[1] < _MAX_ROUNDS),
+        lambda state: (_advance(problem, lanes, state[0]), state[1] + 1),
+        (first, 0),
+    )
+    return end.s.reshape(2, -1), ~end.is_open.reshape(2, -1)
+
+
+def _first(lanes: _Lanes, solved: Array) -> _State:
+    """Before the first evaluation: to where the ends are for a quadratic loss."""
+    variance = jnp.sum(lanes.c * solved, axis=0)
+    is_open = ~(variance <= 0)  # an item that is its own mean cannot move; NaN is never found
+    start = jnp.sqrt(2 * lanes.goal * variance)
+    zero = jnp.zeros_like(variance)
+    return _State(
+        x=jnp.zeros_like(solved),
+        s=zero,
+        rise=zero,
+        noise=zero,
+        step=jnp.where(is_open, start / jnp.where(is_open, variance, 1), 0) * solved,
+        length=jnp.ones_like(zero),
+        ceiling=jnp.full_like(zero, _CEILING * lanes.goal),
+        decrease=zero,
+        low=zero,
+        high=jnp.full_like(zero, jnp.inf),
+        is_open=is_open,
+    )
+
+
+def _advance(problem: DisplacedLoss, lanes: _Lanes, at: _State) -> _State:
+    """Evaluate what is tried; where it is accepted find the next step, elsewhere shorten it."""
+    x = at.x + at.length * at.step
+    s = jnp.sum(lanes.c * x, axis=0)  # where rounding has left it
+    point = problem.evaluate(x)
+    accepted = at.is_open & (point.rise <= at.ceiling - at.length * at.decrease)
+    gradient = jnp.where(accepted, point.gradient, 0)
+    newton = _newton_step(problem, lanes, point.curvature, gradient)
+    following = _next(lanes, at._replace(x=x, s=s, rise=point.rise, noise=point.noise), newton)
+    shorter = at._replace(length=at.length * _kept(at, point))
+    return jax.tree.map(lambda new, old: jnp.where(accepted, new, old), following, shorter)
+
+
+def _next(lanes: _Lanes, at: _State, newton: _Newton) -> _State:
+    """From an accepted point, with Newton's step for the other scores."""
+    x, s, rise, noise = at.x, at.s, at.rise, at.noise
+    step, decrease, slope = newton
+    profile, eps = rise - 0.5 * decrease, float(jnp.finfo(s.dtype).eps)
+    precise = eps**0.4 * s
+    # The profile is below the rise for certain. That it is above its estimate less many δ is not,
+    # far from a quadratic: a bound that proves wrong, or leaves no room, is given up.
+    low = jnp.where(rise < lanes.goal, s, at.low)
+    high = jnp.where(profile - 16 * decrease > lanes.goal, s, at.high)
+    high = jnp.where(high - low > precise, high, jnp.inf)
+    moves = decrease <= _CLOSE * lanes.goal
+    s_step = jnp.where(moves, _next_distance(lanes, profile, slope, s, low, high) - s, 0)
+    # Both errors are squared by the last step.
+    gap = lanes.goal - profile
+    settled = (jnp.abs(gap) <= precise * slope) | (jnp.abs(gap) <= noise)
+    settled &= noise <= _MOST_NOISE * lanes.goal
+    ends = moves & settled & (decrease <= eps ** (2 / 3) * lanes.goal)
+    # A short step of s leaves little room: the other scores must not overshoot beside it.
+    room = jnp.maximum(rise, lanes.goal) + 4 * jnp.abs(slope * s_step)
+    return at._replace(
+        s=jnp.where(ends, s + gap / slope, s),
+        step=step + s_step * (x + step) / jnp.where(s > 0, s, 1),
+        length=jnp.ones_like(s),
+        ceiling=jnp.where(moves, jnp.minimum(_CEILING * lanes.goal, room), rise) + noise,
+        decrease=jnp.where(moves, 0, _SUFFICIENT_DECREASE * decrease),
+        low=low,
+        high=high,
+        is_open=at.is_open & ~ends,
+    )
+
+
+def _kept(at: _State, point: Point) -> Array:
+    """What to keep of a length that went too far, between a tenth and a half.
+
+    Where s moves, a convex rise is below its ceiling where the chord to what was tried is; at fixed
+    s the slope along the step vanishes about where a line through its ends does.
+    """
+    room = (at.ceiling - at.rise) / (point.rise - at.rise)
+    down, up = at.decrease / _SUFFICIENT_DECREASE, jnp.sum(point.gradient * at.step, axis=0)
+    kept = jnp.where(at.decrease > 0, down / (down + up), room)
+    return jnp.clip(jnp.where(jnp.isfinite(kept), kept, 0), 0.1, 0.5)
+
+
+def _next_distance(
+    lanes: _Lanes, profile: Array, slope: Array, s: Array, low: Array, high: Array
+) -> Array:
+    """Newton's step for √(2P) = z, else for P = z²/2, else the middle of the bracket."""
+    root = jnp.sqrt(2 * jnp.maximum(profile, 0))
+    tries = (
+        s + (jnp.sqrt(2 * lanes.goal) - root) * root / slope,
+        s + (lanes.goal - profile) / slope,
+    )
+    middle = jnp.where(jnp.isinf(high), 2 * s, 0.5 * (low + high))
+    first, second = ((x >= low) & (x <= high) for x in tries)
+    return jnp.where(first, tries[0], jnp.where(second, tries[1], middle))
+
+
+def _newton_step(
+    problem: DisplacedLoss, lanes: _Lanes, curvature: Array, gradient: Array
+) -> _Newton:
+    """The minimum of ½ dᵀ M d + gᵀ d with cᵀ d = 0, by conjugate gradients."""
+
+    def projected(residual: Array) -> tuple[Array, Array]:
+        along = jnp.sum(lanes.projector * residual, axis=0)
+        return residual - along * lanes.c, along
+
+    residual, along = projected(-gradient)
+    image = problem.precondition(residual)
+    size = jnp.sum(residual * image, axis=0)
+    # Superlinear: what is left of Newton's error falls with the error, down to rounding.
+    least = float(jnp.finfo(size.dtype).eps) ** 0.5
+    target = size * jnp.square(jnp.clip(jnp.sqrt(size / lanes.goal), least, problem.forcing))
+
+    def is_open(state) -> Array:
+        size, steps = state[3], state[-1]
+        return jnp.any(size > target) & (steps < _MAX_INNER_STEPS)
+
+    def advance(state):
+        step, residual, direction, size, along, decrease, steps = state
+        image = problem.product(curvature, direction)
+        bent = jnp.sum(direction * image, axis=0)
+        moves = (size > target) & (bent > 0)
+        length = jnp.where(moves, size / jnp.where(moves, bent, 1), 0)
+        residual, more = projected(residual - length * image)
+        image = problem.precondition(residual)
+        following = jnp.where(moves, jnp.sum(residual * image, axis=0), 0)
+        share = jnp.where(moves, following / jnp.where(moves, size, 1), 0)
+        decrease = decrease + length * size
+        along = along + jnp.where(moves, more, 0)
+        step = step + length * direction
+        return step, residual, image + share * direction, following, along, decrease, steps + 1
+
+    zero = jnp.zeros_like(size)
+    state = (jnp.zeros_like(gradient), residual, image, size, along, zero, 0)
+    step, _, _, _, along, decrease, _ = lax.while_loop(is_open, advance, state)
+    return _Newton(step, decrease, -along)
