@@ -81,6 +81,10 @@ def neighbours(size: int) -> tuple[np.ndarray, np.ndarray]:
     return items, np.roll(items, 1)
 
 
+def ends_of(found: gbt.uncertainty.Intervals) -> tuple:
+    return found.lower, found.upper
+
+
 def around(centre: np.ndarray, width: np.ndarray, level: float) -> tuple:
     half = scipy.stats.norm.ppf(0.5 + level / 2) * np.asarray(width)
     return centre - half, centre + half
@@ -94,7 +98,8 @@ def laplace(fit: gbt.Fit, key: jax.Array) -> list[Ends]:
     for level in LEVELS:
         ranks = gbt.rank_intervals(fit, level=level, key=key, using=made)
         own = gbt.intervals(fit, level=level, using=made)
-        found.append(Ends(own, around(scores[a] - scores[b], width, level), ranks[1:]))
+        differences = around(scores[a] - scores[b], width, level)
+        found.append(Ends(ends_of(own), differences, ends_of(ranks)))
     return found
 
 
@@ -120,12 +125,16 @@ def of_draws(draws: np.ndarray) -> list[Ends]:
 def nuts(fit: gbt.Fit, key: jax.Array) -> list[Ends]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # 1% of R-hats exceed their limit by chance
-        return of_draws(np.asarray(gbt.uncertainty.sample_posterior(fit, 500, key=key, warmup=300).flat))
+        found = gbt.uncertainty.sample_posterior(fit, 500, key=key, warmup=300)
+    return of_draws(np.asarray(found.flat))
 
 
 def profile(fit: gbt.Fit, key: jax.Array) -> list[Ends]:
     del key
-    return [Ends(gbt.uncertainty.profile_intervals(fit, level=level), None, None) for level in LEVELS]
+    return [
+        Ends(ends_of(gbt.uncertainty.profile_intervals(fit, level=level)), None, None)
+        for level in LEVELS
+    ]
 
 
 def likelihood(fit: gbt.Fit, key: jax.Array) -> list[Ends]:
@@ -134,7 +143,7 @@ def likelihood(fit: gbt.Fit, key: jax.Array) -> list[Ends]:
     for level in LEVELS:
         drop = scipy.stats.norm.ppf(0.5 + level / 2) ** 2 / 2
         sides = gbt.uncertainty.likelihood_intervals(fit, drop=drop)
-        found.append(Ends((fit.scores - sides.left, fit.scores + sides.right), None, None))
+        found.append(Ends(ends_of(sides), None, None))
     return found
 
 

@@ -40,24 +40,24 @@ LAWS = {
 }
 
 
-def random_users(law: laws.AbstractRootLaw, count: int, seed: int = 0) -> gbt.UserFits:
-    """Fits of random problems, each a user."""
+def random_fits(law: laws.AbstractRootLaw, count: int, seed: int = 0) -> gbt.Fit:
+    """Fits of random problems, each a group."""
     rng = np.random.default_rng(seed)
     num_items, num_rows = rng.integers(2, 13, count), rng.integers(1, 31, count)
-    user = np.repeat(np.arange(count), num_rows)
-    size = num_items[user]
-    a = np.floor(rng.random(user.size) * size).astype(int)
-    b = (a + 1 + np.floor(rng.random(user.size) * (size - 1)).astype(int)) % size
+    group = np.repeat(np.arange(count), num_rows)
+    size = num_items[group]
+    a = np.floor(rng.random(group.size) * size).astype(int)
+    b = (a + 1 + np.floor(rng.random(group.size) * (size - 1)).astype(int)) % size
     std = np.exp(rng.uniform(np.log(0.1), np.log(100), count))
     scores = np.minimum(std, 3)[:, None] * rng.normal(size=(count, 12))
-    t = jnp.asarray(scores[user, a] - scores[user, b])
+    t = jnp.asarray(scores[group, a] - scores[group, b])
     value = np.asarray(law.sample(t, key=jax.random.key(seed)))
     top = float(law.max_value)
-    edge = rng.choice([-1.0, 1.0], user.size) * (top if np.isfinite(top) else 20.0)
-    value = np.where(rng.random(user.size) < 0.1, edge, value)
-    weight = np.exp(rng.uniform(np.log(0.1), np.log(10), user.size))
-    rows = gbt.UserComparisons.from_arrays(user, a, b, value, weight)
-    return gbt.fit_users(gbt.Model(law, std), rows)
+    edge = rng.choice([-1.0, 1.0], group.size) * (top if np.isfinite(top) else 20.0)
+    value = np.where(rng.random(group.size) < 0.1, edge, value)
+    weight = np.exp(rng.uniform(np.log(0.1), np.log(10), group.size))
+    rows = gbt.Comparisons(a, b, value, weight, num_items=12, group=group)
+    return gbt.fit(gbt.Model(law, std), rows)
 
 
 def average(comparisons: gbt.Comparisons) -> np.ndarray:
@@ -132,9 +132,9 @@ def main() -> None:
     print(f"{'law':<24}{'comparisons':>12}{'violations':>12}{'least rise':>12}{'seconds':>9}")
     for name in options.laws:
         law, start = LAWS[name], time.perf_counter()
-        fits = random_users(law, count)
-        report = gbt.check_monotone(fits)
-        failed = f"  ({len(fits.failures())} fits failed)" if fits.failures() else ""
+        fit = random_fits(law, count)
+        report = gbt.check_monotone(fit)
+        failed = f"  ({len(fit.failures())} fits failed)" if fit.failures() else ""
         seconds = time.perf_counter() - start
         print(
             f"{name:<24}{report.checked:>12}{0 if report.holds else 'FOUND':>12}"

@@ -74,13 +74,12 @@ def drawn(seeds: Sequence[int], density: float, *, spread: float = 1.0, stream: 
     return Data(owner, a, b, value, np.stack(truth))
 
 
-def errors(fits: gbt.UserFits, truth: np.ndarray) -> np.ndarray:
-    """‖θ* − θ†‖²/‖θ†‖² of each user; items without comparisons have the prior's mean, 0."""
-    if fits.failures():
-        raise RuntimeError(f"fits failed: {fits.failures()}")
-    found = np.zeros_like(truth)
-    owner = np.repeat(np.arange(len(fits)), np.diff(fits.comparisons.item_offsets))
-    found[fits.users[owner], fits.item] = fits.scores
+def errors(model: gbt.Model, data: Data) -> np.ndarray:
+    """‖θ* − θ†‖²/‖θ†‖² of each seed; items without comparisons have the prior's mean, 0."""
+    rows = gbt.Comparisons(data.a, data.b, data.value, num_items=NUM_ITEMS, group=data.owner)
+    fit = gbt.fit(model, rows, throw=True)
+    truth, found = data.truth, np.zeros_like(data.truth)
+    found[fit.group, fit.item] = fit.scores
     return np.sum((found - truth) ** 2, axis=1) / np.sum(truth**2, axis=1)
 
 
@@ -88,8 +87,7 @@ def against_density(seeds: Sequence[int], densities: np.ndarray) -> Curve:
     model, found = gbt.Model(laws.Uniform(), 1.0), []
     for stream, density in enumerate(densities):
         data = drawn(seeds, density, stream=stream)
-        users = gbt.UserComparisons.from_arrays(data.owner, data.a, data.b, data.value)
-        found.append(errors(gbt.fit_users(model, users), data.truth))
+        found.append(errors(model, data))
     return Curve(densities, np.stack(found))
 
 
@@ -98,9 +96,7 @@ def against_levels(data: Data, levels: Sequence[int]) -> Curve:
     for count in levels:
         steps = count - 1
         rounded = np.round((data.value + 1) / 2 * steps) / steps * 2 - 1
-        users = gbt.UserComparisons.from_arrays(data.owner, data.a, data.b, rounded)
-        fits = gbt.fit_users(gbt.Model(laws.KNary(count), 1.0), users)
-        found.append(errors(fits, data.truth))
+        found.append(errors(gbt.Model(laws.KNary(count), 1.0), data._replace(value=rounded)))
     return Curve(np.array(levels), np.stack(found))
 
 
@@ -109,12 +105,12 @@ def against_precision(data: Data, precisions: np.ndarray) -> Curve:
     seeds, count = data.truth.shape[0], precisions.size
     shift = np.repeat(np.arange(count) * seeds, data.owner.size)
     owner = np.tile(data.owner, count) + shift
-    columns = (np.tile(x, count) for x in (data.a, data.b, data.value))
-    users = gbt.UserComparisons.from_arrays(owner, *columns)
+    a, b, value = (np.tile(x, count) for x in (data.a, data.b, data.value))
+    tiled = Data(owner, a, b, value, np.tile(data.truth, (count, 1)))
     with np.errstate(divide="ignore"):
         std = np.repeat(1 / np.sqrt(precisions), seeds)
-    fits = gbt.fit_users(gbt.Model(laws.Uniform(), std), users)
-    return Curve(precisions, errors(fits, np.tile(data.truth, (count, 1))).reshape(count, seeds))
+    found = errors(gbt.Model(laws.Uniform(), std), tiled)
+    return Curve(precisions, found.reshape(count, seeds))
 
 
 def best_place(curve: Curve) -> np.ndarray:

@@ -46,13 +46,14 @@ with the Hessian, and around them.
   comparisons, but to sort rows into them costs more than it saves.
 - Tournesol's six users need 52 Newton steps and 872 products (`python benchmarks/single.py`). To be
   four times as fast as the sparse Newton leaves 10 µs for each product, if nothing else took any
-  time; the largest user's takes XLA 29 µs, and SciPy's CSR 19. `fit_users` also pads users to a few
+  time; the largest user's takes XLA 29 µs, and SciPy's CSR 19. `fit` also pads groups to a few
   shapes, so that new data compile nothing.
 - Alone, passes and products take 0.7 of a fit at A = 500, and 0.6 of Tournesol's
-  (`python benchmarks/single.py`). The rest is the vectors of conjugate gradients, an order of rows
-  in which sums do not wait for each other, and passes that sum up rounding errors, by which a fit
-  knows its end. These are made at the start, and where the end may be near. To estimate them from
-  sums per item was faster still, and ended fits of small values early.
+  (`python benchmarks/single.py`). The rest is the vectors of conjugate gradients, a
+  permutation of rows so that consecutive scatter-adds hit different items, and passes that sum up
+  rounding errors, which tell when a fit has converged. These are made at the start, and where
+  convergence may be near. To estimate them from sums per item was faster still, and ended fits of
+  small values early.
 - Products in float32 would be half the bytes, but up to 100,000 rows they take 0.8 to 1.04 of the
   time of those in float64 (`python benchmarks/products.py`): rows and items are in a core's cache
   there, and the time goes into finding places, not into bytes. At a million rows it is 0.6. So
@@ -60,7 +61,7 @@ with the Hessian, and around them.
 - Ten thousand small users wait for the slowest of their chunk, whose conjugate gradients run
   together: at most 0.73 of the rows that products go through are of use. Chunks are made of users
   with as many comparisons; of users who take as many steps it would be 0.97, but that is known
-  afterwards only (`python benchmarks/users.py`).
+  afterwards only (`python benchmarks/groups.py`).
 
 """
 

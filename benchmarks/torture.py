@@ -139,7 +139,10 @@ def runs(judge: Judge) -> Iterator[tuple[str, list[Answer | None]]]:
     if items <= 48:
         yield "NewtonCG", [fit_answer(p, solver=gbt.solvers.NewtonCG()) for p in problems]
     elif items <= 300:
-        yield "NewtonCholesky", [fit_answer(p, solver=gbt.solvers.NewtonCholesky()) for p in problems]
+        yield (
+            "NewtonCholesky",
+            [fit_answer(p, solver=gbt.solvers.NewtonCholesky()) for p in problems],
+        )
     for name, starts in warm_starts(judge):
         pairs = zip(problems, starts, strict=True)
         yield f"from {name}", [None if x is None else fit_answer(p, initial=x) for p, x in pairs]
@@ -180,9 +183,7 @@ def judged_rows(problems: list[Problem]) -> list[Row]:
 def _method(mode: str, num_items: int) -> Method:
     if mode == "LBFGS":
         return "first order"
-    is_direct = mode == "NewtonCholesky" or (
-        num_items <= 48 and mode not in ("NewtonCG", "groups")
-    )
+    is_direct = mode == "NewtonCholesky" or (num_items <= 48 and mode not in ("NewtonCG", "groups"))
     return "direct" if is_direct else "conjugate gradients"
 
 

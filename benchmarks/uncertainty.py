@@ -8,13 +8,13 @@ After compilation, best of several, interleaved, ratios from one run:
   items with 100,000 random comparisons, beside one dense Cholesky factorisation of that size;
 - likelihood intervals of the six Tournesol problems beside their fits;
 - one bootstrap resample of A = 500, p = 0.2, Uniform, σ = 1, beside one fit;
-- standard deviations of 10,000 users beside `fit_users`.
+- standard deviations of 10,000 groups beside their fit.
 """
 
 import jax
 import numpy as np
+from groups import simulated as simulated_groups
 from single import best_times, erdos_renyi, simulated, tournesol
-from users import simulated as simulated_users
 
 import gbt_jax as gbt
 from gbt_jax import laws
@@ -59,13 +59,11 @@ def show_bootstrap(num: int = 200) -> None:
     print(f"a bootstrap resample of {len(rows)} comparisons: {ratio:.2f} of a fit")
 
 
-def show_users() -> None:
-    model, data = gbt.Model(laws.Uniform(), 1.0), simulated_users(10_000)
-    fits = gbt.fit_users(model, data)
-    times = best_times(
-        {"fits": lambda: gbt.fit_users(model, data).scores, "std": lambda: gbt.std(fits)}, 5
-    )
-    print(f"std of {len(fits)} users: {times['std'] / times['fits']:.2f} of fit_users")
+def show_groups(num: int = 10_000) -> None:
+    model, data = gbt.Model(laws.Uniform(), 1.0), simulated_groups(num)
+    fit = gbt.fit(model, data)
+    times = best_times({"fit": lambda: gbt.fit(model, data).scores, "std": lambda: gbt.std(fit)}, 5)
+    print(f"std of {num:,} groups: {times['std'] / times['fit']:.2f} of their fit")
 
 
 def main() -> None:
@@ -81,7 +79,7 @@ def main() -> None:
     dense = simulated(3500, 100_000, laws.Uniform())
     show_std("3500 items, 100000 comparisons", gbt.fit(gbt.Model(laws.Uniform(), 1.0), dense))
     show_bootstrap()
-    show_users()
+    show_groups()
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from ._curvature import curvature as curvature
 from ._data._comparisons import Comparisons as Comparisons
 from ._inference._fit import Fit as Fit
 from ._inference._fit import FitError as FitError
-from ._inference._fit import fit as fit
-from ._inference._fit import map_scores as map_scores
+from ._inference._maximise import fit as fit
+from ._inference._maximise import map_scores as map_scores
 from ._inference._objective import negative_log_posterior as negative_log_posterior
 from ._inference._results import RESULTS as RESULTS
 from ._model import Model as Model

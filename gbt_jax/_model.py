@@ -6,11 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Float
 
 from . import laws
 from ._data._comparisons import Comparisons
-from ._util._arrays import floating, is_concrete
+from ._util._arrays import ArrayLike, floating, is_concrete
 from .laws._rows import row_parameters
 
 

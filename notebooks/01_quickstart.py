@@ -42,10 +42,10 @@ fit = gbt.fit(model, comparisons)
 print(fit.result.name, "error bound", fit.error_bound)
 
 # %% [markdown]
-# ## How sure?
+# ## Uncertainty
 
 # %%
-lower, upper = gbt.intervals(fit, level=0.95)
+_, lower, upper = gbt.intervals(fit, level=0.95)
 ranks = gbt.rank_intervals(fit, key=jax.random.key(0))
 print("video  score   95% interval    ranks  truth")
 for i in jnp.argsort(-fit.scores).tolist():

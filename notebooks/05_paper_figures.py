@@ -17,7 +17,7 @@ ITEMS, SEEDS = 100, range(1, 6)
 
 
 def simulated(density):
-    """One set of comparisons for each seed, as users of one problem, and the true scores."""
+    """One group of comparisons for each seed, as columns (group, a, b, value), and true scores."""
     model, columns, truth = gbt.Model(laws.Uniform()), [], []
     for number, seed in enumerate(SEEDS):
         keys = jax.random.split(jax.random.key(seed), 3)
@@ -32,9 +32,10 @@ def simulated(density):
 
 def error(model, columns, truth):
     """The mean error over seeds."""
-    fits = gbt.fit_users(model, gbt.UserComparisons.from_arrays(*columns))
+    seed, a, b, value = columns
+    fit = gbt.fit(model, gbt.Comparisons(a, b, value, num_items=ITEMS, group=seed))
     found = np.zeros_like(truth)
-    found[fits.user, fits.item] = fits.scores
+    found[fit.group, fit.item] = fit.scores
     return np.mean(np.sum((found - truth) ** 2, axis=1) / np.sum(truth**2, axis=1))
 
 

@@ -82,3 +82,26 @@ def tournesol_problems() -> list[gbt.Comparisons]:
         values = [value for _, _, value in rows]
         problems.append(gbt.Comparisons(a, b, values, num_items=len(items)))
     return problems
+
+
+def group_columns(sizes, seed: int = 0, repeats: int = 2) -> tuple[np.ndarray, ...]:
+    """group, a, b, value: `repeats` groups of each size, with twice as many rows as items."""
+    rng = np.random.default_rng(seed)
+    group, a, b = [], [], []
+    for number, size in enumerate(np.repeat(sizes, repeats)):
+        first = rng.integers(0, size, 2 * size)
+        group.append(np.full(2 * size, 7 * number + 3))
+        a.append(1000 + first)
+        b.append(1000 + (first + 1 + rng.integers(0, max(size - 1, 1), 2 * size)) % size)
+    group, a, b = (np.concatenate(column) for column in (group, a, b))
+    value = rng.uniform(-0.95, 0.95, group.size)
+    order = rng.permutation(group.size)
+    return tuple(column[order] for column in (group, a, b, value))
+
+
+def comparisons_of_group(group, a, b, value, label) -> tuple[gbt.Comparisons, np.ndarray]:
+    """One group's comparisons and its items, in the order of their labels: built on its own."""
+    rows = group == label
+    items, ends = np.unique(np.concatenate([a[rows], b[rows]]), return_inverse=True)
+    count = int(rows.sum())
+    return gbt.Comparisons(ends[:count], ends[count:], value[rows], num_items=items.size), items

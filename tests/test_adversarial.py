@@ -92,7 +92,7 @@ def test_stacked_scores_are_honest(name, seed):
 @every_setting(["BradleyTerry", "BradleyTerry in float32", "Uniform in float32", "Skellam"])
 @settings(max_examples=2, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6))
-def test_users_are_honest(name, seed):
+def test_groups_are_honest(name, seed):
     judge = Judge([adversarial.make(SETTINGS[name], seed + i) for i in range(20)])
     assert_honest(judge, group_answers(judge))
 
@@ -126,7 +126,7 @@ def test_three_items_in_one_direction():
         assert_honest(judge, answers)
 
 
-def test_bounds_of_users_in_float32():
+def test_bounds_of_groups_in_float32():
     """σ = 0.5, weights 1: nothing is extreme, and the bounds have to count rounding."""
     setting = Setting("BradleyTerry", SMALL, "float32", False)
     half = np.array(0.5, np.float32)
@@ -166,7 +166,7 @@ def test_parameters_per_row_stay_with_their_rows(order):
 
 def test_reference_has_closed_forms():
     """Gaussian scores are a linear solve, and two items of Binary an inverse tanh."""
-    setting = Setting("Gaussian per row", SMALL, "float64", True)
+    setting, checked = Setting("Gaussian per row", SMALL, "float64", True), 0
     for seed in range(5):
         problem = adversarial.make(setting, seed)
         if set(problem.kinds) & {"any prior", "none prior", "weights over 16 decades"}:
@@ -179,6 +179,8 @@ def test_reference_has_closed_forms():
             rhs = rhs + problem.weight[row] * problem.value[row] * arm
         (optimum,) = reference_optimum.optima([problem])
         np.testing.assert_allclose(optimum.scores.astype(float), np.linalg.solve(matrix, rhs), 1e-6)
+        checked += 1
+    assert checked
     ends = np.array([0, 0, 0]), np.array([1, 1, 1]), np.array([1.0, 1.0, -1.0]), np.ones(3)
     setting = Setting("Binary", (2, 3), "float64", False)
     prior = np.array(np.inf), np.array(0.0)

@@ -1,3 +1,5 @@
+"""Comparisons: what they hold, what they refuse, and labels of items."""
+
 import re
 
 import jax
@@ -82,6 +84,26 @@ def test_with_values_and_weights_check_too():
     assert np.all(np.asarray(comparisons.with_values(np.zeros(6)).value) == 0)
     with pytest.raises(ValueError, match=re.escape("weight[2] is -1.0")):
         comparisons.with_weights([1.0, 1, -1, 1, 1, 1])
+
+
+def test_items_with_labels():
+    value = np.array([0.5, -0.25, 0.75], np.float32)
+    rows = gbt.Comparisons.from_labels(["tea", "rum", "tea"], ["rum", "ale", "ale"], value)
+    np.testing.assert_array_equal(rows.item_labels, ["ale", "rum", "tea"])
+    np.testing.assert_array_equal(rows.a, [2, 1, 2])
+    np.testing.assert_array_equal(rows.b, [1, 0, 0])
+    assert rows.value.dtype == np.float32
+    assert repr(rows) == "Comparisons(3 rows, 3 items)"
+    fit = gbt.fit(gbt.Model(laws.Uniform()), rows)
+    np.testing.assert_array_equal(fit.item, ["ale", "rum", "tea"])
+    plain = gbt.Comparisons([2, 1, 2], [1, 0, 0], value, num_items=3)
+    np.testing.assert_array_equal(plain.item_labels, [0, 1, 2])
+    np.testing.assert_array_equal(gbt.fit(fit.model, plain).scores, fit.scores)
+    for labels in ([[1, 2]], "tea", [None], [1.5]):
+        with pytest.raises(ValueError, match="a must be a vector of integers or strings"):
+            gbt.Comparisons.from_labels(labels, [1], [0.5])
+    with pytest.raises(ValueError, match="row 1 compares item 0 with itself"):
+        gbt.Comparisons.from_labels(["x", "x"], ["y", "x"], [0.5, 0.5])
 
 
 def test_values_outside_the_support_are_refused_by_fit():

@@ -9,6 +9,8 @@ from problems import random_comparisons
 
 import gbt_jax as gbt
 from gbt_jax import laws
+from gbt_jax._curvature import BlockCurvature, DenseCurvature, IterativeCurvature
+from gbt_jax._data._groups import sort_by_group
 
 SIZE = 40
 # Two components, an item with no comparison, and one pair compared many times.
@@ -173,34 +175,35 @@ def test_a_fit_that_failed_has_no_curvature():
         gbt.curvature(fit.model)
 
 
-def user_fits(dtype=np.float64):
-    """Forty users, one with bad data, every third without a prior."""
+def grouped_fit(dtype=np.float64):
+    """Forty groups, one with bad data, every third without a prior."""
     rng = np.random.default_rng(0)
-    user = np.repeat(np.arange(40), rng.integers(1, 40, 40))
-    a = rng.integers(0, 15, user.size)
-    b = (a + 1 + rng.integers(0, 14, user.size)) % 15
-    value = np.where(user == 7, 3.0, rng.uniform(-1, 1, user.size)).astype(dtype)
-    weight = rng.uniform(0.5, 2, user.size)
+    group = np.repeat(np.arange(40), rng.integers(1, 40, 40))
+    a = rng.integers(0, 15, group.size)
+    b = (a + 1 + rng.integers(0, 14, group.size)) % 15
+    value = np.where(group == 7, 3.0, rng.uniform(-1, 1, group.size)).astype(dtype)
+    weight = rng.uniform(0.5, 2, group.size)
     std = np.where(np.arange(40) % 3 == 0, np.inf, 2.0).astype(dtype)
-    rows = gbt.UserComparisons.from_arrays(user, a, b, value, weight)
-    return gbt.fit_users(gbt.Model(laws.Uniform(), std), rows)
+    rows = gbt.Comparisons(a, b, value, weight, num_items=15, group=group)
+    return gbt.fit(gbt.Model(laws.Uniform(), std), rows)
 
 
-def test_many_users_are_blocks():
-    """The same numbers as each user's own curvature, and none for a user that failed."""
-    fits = user_fits()
+def test_groups_are_blocks():
+    """The same numbers as each group's own curvature, and none for a group that failed."""
+    fits = grouped_fit()
+    item_offsets = sort_by_group(fits.comparisons).item_offsets
     made = gbt.curvature(fits)
     assert isinstance(made, BlockCurvature)
     diagonal = np.asarray(made.diagonal())
     rhs = np.random.default_rng(1).normal(size=(diagonal.size, 2))
     solved = np.asarray(made.solve(rhs))
-    for number, user in enumerate(fits):
-        slots = slice(*fits.comparisons.item_offsets[number : number + 2])
-        if user == 7:
+    for number, label in enumerate(fits):
+        slots = slice(*item_offsets[number : number + 2])
+        if label == 7:
             assert np.isnan(diagonal[slots]).all()
             assert np.isnan(made.log_determinants[number])
         elif number % 5 < 2:
-            own = gbt.curvature(fits[user])
+            own = gbt.curvature(fits[label])
             np.testing.assert_allclose(diagonal[slots], own.diagonal(), rtol=1e-10)
             np.testing.assert_allclose(solved[slots], own.solve(rhs[slots]), atol=1e-11)
             np.testing.assert_allclose(
@@ -212,13 +215,13 @@ def test_many_users_are_blocks():
                 own.difference_variance([0], [1]),
                 rtol=1e-10,
             )
-    # Nothing relates items of two users: their entry is 0, and their difference takes priors.
-    first, second = fits.comparisons.item_offsets[[1, 2]]
+    # Nothing relates items of two groups: their entry is 0, and their difference takes priors.
+    first, second = item_offsets[[1, 2]]
     assert made.entries([first], [second])[0] == 0
     variance = made.difference_variance([first], [second])[0]
     assert variance == pytest.approx(diagonal[first] + diagonal[second])
     assert np.isposinf(made.difference_variance([0], [first])[0])
-    single = gbt.curvature(user_fits(np.float32))
+    single = gbt.curvature(grouped_fit(np.float32))
     assert single.diagonal().dtype == jnp.float32
     np.testing.assert_allclose(single.diagonal(), diagonal, rtol=2e-4)
 

@@ -10,7 +10,11 @@ import gbt_jax as gbt
 from gbt_jax import laws
 
 NUM_ITEMS, NUM_ROWS = 8, 20
-SOLVERS = {"cg": gbt.solvers.NewtonCG(), "cholesky": gbt.solvers.NewtonCholesky(), "lbfgs": gbt.solvers.LBFGS()}
+SOLVERS = {
+    "cg": gbt.solvers.NewtonCG(),
+    "cholesky": gbt.solvers.NewtonCholesky(),
+    "lbfgs": gbt.solvers.LBFGS(),
+}
 MAKE_LAW = {
     "Uniform": lambda p: laws.Scaled(laws.Uniform(), p),
     "Beta": lambda p: laws.Beta(p),
@@ -213,16 +217,17 @@ def test_a_failed_solve_gives_nan(law, solver):
         assert np.isnan(np.asarray(found)).all()
 
 
-def test_stacked_users():
-    users = [random_comparisons(NUM_ITEMS, NUM_ROWS, seed) for seed in range(4)]
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *users)
+def test_stacked_problems():
+    problems = [random_comparisons(NUM_ITEMS, NUM_ROWS, seed) for seed in range(4)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *problems)
     model = gbt.Model(laws.Uniform(), 2.0)
     together = jax.jit(jax.vmap(gbt.map_scores, in_axes=(None, 0)))(model, stacked)
-    for user, scores in zip(users, together, strict=True):
-        np.testing.assert_allclose(scores, gbt.fit(model, user).scores, atol=1e-14)
+    for rows, scores in zip(problems, together, strict=True):
+        np.testing.assert_allclose(scores, gbt.fit(model, rows).scores, atol=1e-14)
     losses = jax.vmap(gbt.negative_log_posterior, in_axes=(None, 0, 0))(model, stacked, together)
     singles = [
-        gbt.negative_log_posterior(model, user, s) for user, s in zip(users, together, strict=True)
+        gbt.negative_log_posterior(model, rows, scores)
+        for rows, scores in zip(problems, together, strict=True)
     ]
     np.testing.assert_allclose(losses, singles, rtol=1e-14)
 

@@ -80,7 +80,7 @@ def test_presets(preset):
     options = {part: f"my {named[part]}" for part in parts}
     options["by"] = [f"my {name}" for name in named["by"]]
     assert told(read(renamed, preset, **options)) == told(votes)
-    with pytest.raises(frames.TableError, match=rf"table: there is no column '{a}'; .*'my {a}'"):
+    with pytest.raises(frames.TableError, match=rf"table: unknown column '{a}'; .*'my {a}'"):
         read(renamed, preset, **{part: name for part, name in options.items() if part != "a"})
 
 
@@ -97,7 +97,7 @@ def test_grades_need_a_side_and_a_scale():
         read(data, positive_favours="a")
     margins = {"chosen": ["x"], "rejected": ["y"], "margin": [3]}
     assert told(read(margins, "chosen", max_value=4)) == [("x", "y", 3)]
-    with pytest.raises(frames.TableError, match="'margin' holds margins: give their max_value"):
+    with pytest.raises(frames.TableError, match="'margin' holds margins: max_value is required"):
         read(margins, "chosen")
 
 
@@ -132,20 +132,23 @@ REFUSED = {
     "missing number": (GOOD | {"weight": [np.nan, 1]}, "row 1: column 'weight' is empty"),
     "all missing": (GOOD | {"winner": [None, None]}, "row 1: column 'winner' is empty"),
     "float labels": (GOOD | {"winner": [1.5, 2]}, "'winner' must hold strings or integers, not"),
-    "mixed labels": (GOOD | {"winner": ["x", 5]}, "row 2: .* of different kinds: 5 after 'x'"),
-    "tuples": (GOOD | {"winner": [("x", 1), ("y", 2)]}, r"row 1: .* neither text nor a number: \("),
+    "mixed labels": (GOOD | {"winner": ["x", 5]}, "row 2: .* of different types: 5 after 'x'"),
+    "tuples": (
+        GOOD | {"winner": [("x", 1), ("y", 2)]},
+        r"row 1: .*\(.*neither text nor a number",
+    ),
     "two kinds": (GOOD | {"winner": [1, 2]}, "winner holds int64, loser holds string"),
     "huge label": (
         {"winner": np.array([1, 2**63], np.uint64), "loser": np.array([2, 3], np.uint64)},
-        "row 2: column 'winner' is too large a label: 9223372036854775808",
+        "row 2: column 'winner' is too large for a label: 9223372036854775808",
     ),
-    "comma": (GOOD | {"weight": ["1", "1,5"]}, "row 2: column 'weight' is no number: '1,5'"),
-    "nan": (GOOD | {"weight": ["1", "nan"]}, "row 2: column 'weight' is no number: 'nan'"),
+    "comma": (GOOD | {"weight": ["1", "1,5"]}, "row 2: column 'weight' is not a number: '1,5'"),
+    "nan": (GOOD | {"weight": ["1", "nan"]}, "row 2: column 'weight' is not a number: 'nan'"),
     "inf": (GOOD | {"weight": [1, np.inf]}, "row 2: column 'weight' is not finite: inf"),
     "overflow": (GOOD | {"weight": ["1", "1e400"]}, "row 2: .* is not finite: '1e400'"),
     "flags": (GOOD | {"weight": [True, False]}, "'weight' must hold numbers, not bool"),
     "negative": (GOOD | {"weight": [1, -2]}, "row 2: the weight -2 of 'weight' is negative"),
-    "no rows": ({"winner": [], "loser": []}, "there are no rows, only the header"),
+    "no rows": ({"winner": [], "loser": []}, "there are no rows below the header"),
 }
 
 
@@ -158,18 +161,18 @@ def test_cells_that_cannot_be_used(name):
 
 def test_outcomes_that_are_unknown_or_out_of_range():
     arena = {"model_a": ["x", "y"], "model_b": ["y", "z"], "winner": ["tie", "Model_A"]}
-    with pytest.raises(frames.TableError, match="row 2: column 'winner' is 'Model_A', none of mo"):
+    with pytest.raises(frames.TableError, match=r"row 2: .* 'Model_A'; it must be one of mo"):
         read(arena, "arena")
     with pytest.raises(frames.TableError, match=r"'winner' must hold text or numbers, not list"):
         read(arena | {"winner": [["tie"], ["tie"]]}, "arena")
     crowd = {"left": ["x", "y"], "right": ["y", "z"], "label": ["y", "x"]}
-    with pytest.raises(frames.TableError, match=r"row 2: .*'x', which is neither of 'y' and 'z'"):
+    with pytest.raises(frames.TableError, match=r"row 2: .*'x'; it must be 'y', 'z'"):
         read(crowd, "crowd")
     sports = {"home_team": ["x"], "away_team": ["y"], "home_score": [-1], "away_score": [2]}
     with pytest.raises(frames.TableError, match="row 1: the count -1 of 'home_score' is negative"):
         read(sports, "sports")
     grades = {"a": ["x", "y"], "b": ["y", "z"], "value": [1, -3]}
-    with pytest.raises(frames.TableError, match=r"column 'value' gives -3, .* outside of ±2"):
+    with pytest.raises(frames.TableError, match=r"column 'value' gives -3, .* outside ±2"):
         read(grades, positive_favours="a", max_value=2)
     with pytest.raises(frames.TableError, match="row 1: the margin -1 of 'margin' is negative"):
         read({"chosen": ["x"], "rejected": ["y"], "margin": [-1]}, "chosen", max_value=2)
@@ -194,13 +197,13 @@ def test_an_item_may_be_called_left_or_tie():
 
 def test_options_that_cannot_be():
     for options, message in (
-        ({"positive_favours": "b"}, "positive_favours says nothing about this table"),
-        ({"max_value": 2}, "max_value says nothing about this table"),
-        ({"value_b": "loser"}, "value_b says nothing about this table"),
+        ({"positive_favours": "b"}, "positive_favours has no effect on this kind of table"),
+        ({"max_value": 2}, "max_value has no effect on this kind of table"),
+        ({"value_b": "loser"}, "value_b has no effect on this kind of table"),
         ({"half_life": "10"}, "half_life must be a positive number of days, not '10'"),
-        ({"half_life": 10}, "there is no column 'date'"),
+        ({"half_life": 10}, "unknown column 'date'"),
         ({"ties": "forget"}, "ties must be 'model', 'half' or 'drop', not 'forget'"),
-        ({"by": "user"}, "there is no column 'user'"),
+        ({"by": "user"}, "unknown column 'user'"),
     ):
         with pytest.raises(frames.TableError, match=message):
             read(GOOD, "pairs", **options)
@@ -209,9 +212,9 @@ def test_options_that_cannot_be():
             read({"a": [1], "b": [2], "value": [0]}, positive_favours="a", max_value=scale)
     with pytest.raises(frames.TableError, match="positive_favours must be 'a' or 'b', not 'c'"):
         read({"a": [1], "b": [2], "value": [0]}, positive_favours="c", max_value=1)
-    with pytest.raises(frames.TableError, match="no preset 'chess'; there are arena, judge, crowd"):
+    with pytest.raises(frames.TableError, match="unknown preset 'chess'; known: 'arena', 'judge'"):
         read(GOOD, "chess")
-    with pytest.raises(TypeError, match="there is no option 'colour' for tables; there are a, b"):
+    with pytest.raises(TypeError, match="unknown option 'colour'; known: 'a', 'b'"):
         read(GOOD, "pairs", colour="red")
     for table in ([GOOD], GOOD, None, np.zeros((2, 2)), pl.LazyFrame(GOOD)):
         with pytest.raises(frames.TableError, match=f"not {type(table).__name__}"):
@@ -236,10 +239,10 @@ def test_ties():
     assert (dropped.num_ties, dropped.num_dropped) == (2, 2)
     assert (half.num_ties, half.num_dropped) == (2, 0)
     only_ties = columns | {"winner": ["tie"] * 4}
-    with pytest.raises(frames.TableError, match="there are only ties, and ties are to be dropped"):
+    with pytest.raises(frames.TableError, match="all rows are ties, so ties='drop' leaves none"):
         read(only_ties, "arena", ties="drop")
     goals = {"home_team": ["x"], "away_team": ["y"], "home_score": [1], "away_score": [1]}
-    with pytest.raises(frames.TableError, match="counts have no largest win"):
+    with pytest.raises(frames.TableError, match="needs a largest win, and counts have none"):
         read(goals, "sports", ties="half")
 
 
@@ -269,11 +272,11 @@ def test_half_lives(name):
 
 def test_dates_that_are_none():
     for dates, message in (
-        (["2024-01-01", "11/01/2024"], "row 2: column 'date' is no date such as .*'11/01/2024'"),
-        (["2024-01-01", "2024-02-30"], "row 2: column 'date' is no date: '2024-02-30'"),
-        (["2024-01-01", "2024-01-01T00:00:00Z"], "row 2: .* is with a time zone, and the first"),
+        (["2024-01-01", "11/01/2024"], "row 2: column 'date' is not a date such as .*'11/01/2024'"),
+        (["2024-01-01", "2024-02-30"], "row 2: column 'date' is not a date: '2024-02-30'"),
+        (["2024-01-01", "2024-01-01T00:00:00Z"], "row 2: .* is with a time zone, but the first"),
         (["2024-01-01", None], "row 2: column 'date' is empty"),
-        ([2023, 2024], "row 1: .* seconds since 1970, .*: 2023"),
+        ([2023, 2024], "row 1: .* seconds since 1970 .*: 2023"),
         ([20230101, 20240101], "row 1: .* seconds since 1970"),
         ([1_704_067_200_000] * 2, "row 1: .* seconds since 1970"),
         ([datetime.time(1)] * 2, "column 'date' must hold dates, not time"),

@@ -8,7 +8,8 @@ import scipy.sparse
 from scipy.sparse.csgraph import connected_components
 
 import gbt_jax as gbt
-from gbt_jax._data._graph import component_labels, component_numbers, unbounded_items
+from gbt_jax._data._graph import component_labels, component_numbers
+from gbt_jax._inference._existence import unbounded_items
 
 
 def expected(a: np.ndarray, b: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:

@@ -1,13 +1,16 @@
 """The guarantees: fits keep them, estimators that do not are caught."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from monotonicity import SCORERS, average, average_with_cut, elo, random_users
+from monotonicity import SCORERS, average, average_with_cut, elo, random_fits
 from problems import random_comparisons, tournesol_problems
 
 import gbt_jax as gbt
 from gbt_jax import laws
+from gbt_jax.guarantees import _refits
 
 ROWS = random_comparisons(12, 40)
 
@@ -175,14 +178,14 @@ def test_comparisons_at_the_top_of_a_discrete_law_are_lowered():
     assert report.margin == pytest.approx(min(rises), rel=1e-6)
 
 
-def test_rows_of_users_without_an_optimum_are_not_evaluated():
-    users = gbt.UserComparisons.from_arrays(
-        ["ada", "ada", "bob"], [0, 1, 0], [1, 0, 1], [0.5, -0.2, 7.0]
+def test_rows_of_groups_without_an_optimum_are_not_evaluated():
+    rows = gbt.Comparisons.from_labels(
+        [0, 1, 0], [1, 0, 1], [0.5, -0.2, 7.0], group=["ada", "ada", "bob"]
     )
-    report = gbt.check_monotone(gbt.fit_users(MODEL, users))
+    report = gbt.check_monotone(gbt.fit(MODEL, rows))
     assert report.holds
     assert (report.checked, report.not_evaluated) == (2, 1)
-    assert report.first_not_evaluated.startswith("user 'bob', row 2")
+    assert report.first_not_evaluated.startswith("group 'bob', row 2")
 
 
 def test_known_scorers():
@@ -198,38 +201,34 @@ def test_known_scorers():
 
 
 @pytest.mark.parametrize("law", [laws.Uniform(), laws.KNary(5), laws.Skellam(1.5)])
-def test_many_users_are_monotone(law):
-    fits = random_users(law, 60)
+def test_groups_are_monotone(law):
+    fits = random_fits(law, 60)
     report = gbt.check_monotone(fits)
     assert report.holds
-    assert report.numbers["users"] == 60
+    assert report.numbers["groups"] == 60
     least = np.inf
-    for user in list(fits)[:4]:
-        own = gbt.check_monotone(fits[user])
+    for label in list(fits)[:4]:
+        own = gbt.check_monotone(fits[label])
         least = min(least, own.margin)
         assert own.margin >= report.margin - 1e-9
-    rows = np.arange(fits.comparisons.row_offsets[4])
+    rows = np.flatnonzero(fits.group[np.asarray(fits.comparisons.a)] < 4)
     assert gbt.check_monotone(fits, rows=rows).margin == pytest.approx(least, rel=1e-6, abs=1e-10)
-    assert "user " in report.worst
+    assert report.worst.startswith("group ")
 
 
 def test_a_violation_would_be_found(monkeypatch):
-    """An outlier cut planted into the fits of users: the check reports it, with its row."""
-    fits = random_users(laws.KNary(5), 40)
-    cut_fit = gbt._stepped_refits.fit_users
+    """An outlier cut planted into the refits: the check reports it, with its group and row."""
+    fits = random_fits(laws.KNary(5), 40)
 
     def with_cut(model, rows):
-        weight = np.where(np.abs(rows.value) >= 1, 0.0, rows.weight)
-        cut = gbt.UserComparisons(
-            rows.users, rows.items, rows.item_offsets, rows.row_offsets,
-            rows.a, rows.b, rows.value, weight, rows.row,
-        )  # fmt: skip
-        return cut_fit(model, cut)
+        kept = np.abs(rows.value) < 1
+        return gbt.fit(model, rows.with_weights(np.where(kept, rows.weight, 0.0)))
 
-    monkeypatch.setattr(gbt._stepped_refits, "fit_users", with_cut)
+    monkeypatch.setattr(_refits, "find", with_cut)
     caught = gbt.check_monotone(fits)
     assert not caught.holds
     assert caught.margin < 0
+    assert re.match(r"group \d+, row \d+, item \d+ against \d+", caught.worst)
 
 
 def test_merged_rows_and_priors_of_items_are_stepped_too():
@@ -245,16 +244,17 @@ def test_merged_rows_and_priors_of_items_are_stepped_too():
 
 
 @pytest.mark.slow
-def test_all_tournesol_users_in_one_call():
+def test_all_of_tournesol_in_one_call():
     columns = [[], [], [], []]
     for number, rows in enumerate(tournesol_problems()):
         parts = np.full(len(rows), number), rows.a, rows.b, rows.value
         for column, part in zip(columns, parts, strict=True):
             column.append(np.asarray(part))
-    users = gbt.UserComparisons.from_arrays(*map(np.concatenate, columns))
-    report = gbt.check_monotone(gbt.fit_users(gbt.Model(laws.Uniform(), 7.0), users))
+    group, a, b, value = map(np.concatenate, columns)
+    rows = gbt.Comparisons.from_labels(a, b, value, group=group)
+    report = gbt.check_monotone(gbt.fit(gbt.Model(laws.Uniform(), 7.0), rows))
     assert report.holds
-    assert report.checked == len(users.value)
+    assert report.checked == len(rows)
 
 
 def test_a_new_comparison_pulls_where_it_should():

@@ -7,8 +7,9 @@ import pytest
 from problems import incidence, random_comparisons
 
 import gbt_jax as gbt
-from gbt_jax._data import _graph
 from gbt_jax import laws
+from gbt_jax._data import _graph
+from gbt_jax.influence import _leave_out
 
 ROWS = random_comparisons(40, 300)
 MODEL = gbt.Model(laws.Uniform(), 2.0)
@@ -96,10 +97,10 @@ def test_a_large_group_is_refitted():
 
 def test_what_is_not_found_is_refitted(fit, monkeypatch):
     """Where the small problem does not settle the answer is that of a refit."""
-    monkeypatch.setattr(gbt._leave_out, "_MOST_ROUNDS", 0)
-    gbt._leave_out._solve.clear_cache()
+    monkeypatch.setattr(_leave_out, "_MOST_ROUNDS", 0)
+    _leave_out._solve.clear_cache()
     found = gbt.influence.leave_out(fit, comparisons=[4, 5])
-    gbt._leave_out._solve.clear_cache()
+    _leave_out._solve.clear_cache()
     exact = gbt.influence.leave_out(fit, comparisons=[4, 5], exact=True)
     np.testing.assert_allclose(found, exact, atol=1e-12)
 

@@ -18,59 +18,26 @@ import gbt_jax
 
 ROOT = Path(__file__).parents[1]
 
-# Each room imports only from rooms above it. A new file or folder of gbt_jax/ gets a line here.
-ROOMS = (
-    "_arrays",
-    "_compilation",
-    "_random",
-    "_special",
-    "laws",
-    "_comparisons",
-    "_model",
-    "_partition",
-    "_graph",
-    "_gauge",
-    "_objective",
-    "_newton",
-    "_first_order",
-    "_solvers",
-    "_implicit",
-    "_certify",
-    "_results",
-    "_optimum",
-    "_fit",
-    "_user_comparisons",
-    "_chunks",
-    "_progress",
-    "_workers",
-    "_user_fits",
-    "_users",
-    "_curvature",
-    "_sensitivity",
-    "_leave_out",
-    "_influence",
-    "_what_it_takes",
-    "_stepped_refits",
-    "_guarantees",
-    "_uncertainty",
-    "_robust",
-    "_likelihood_intervals",
-    "_displaced_loss",
-    "_profile",
-    "_diagnostics",
-    "_sampling",
-    "_prediction",
-    "_calibration",
-    "_evidence",
-    "_active",
-    "datasets",
-    "_api",
-    "simulate",
-    "frames",
-    "plots",
-    "report",
-    "cli",
-    "__main__",
+# Layers of rooms, top to bottom, as in the design: a room imports only from rooms of layers above
+# its own, and siblings in one layer do not import each other. A new room gets a place here.
+LAYERS = (
+    ("_util",),
+    ("_special",),
+    ("laws",),
+    ("_data",),
+    ("_model",),
+    ("solvers",),
+    ("_inference",),
+    ("_curvature",),
+    ("uncertainty", "influence", "prediction"),
+    ("guarantees",),  # checks read sensitivities, from influence
+    ("datasets", "simulate"),
+    ("_api",),
+    ("frames",),
+    ("plots",),
+    ("report",),
+    ("cli",),
+    ("__main__",),
 )
 
 # Rooms at the edge, and the extra whose packages each may import.
@@ -114,16 +81,17 @@ def inner_imports(name: tuple[str, ...], path: Path, package: str) -> Iterator[I
                 yield Import((*base, alias.name), node.lineno)
 
 
-def direction_faults(package: Path, rooms: tuple[str, ...]) -> list[str]:
-    """Every import against the direction of `rooms`, unknown room and cycle in a package."""
+def direction_faults(package: Path, layers: tuple[tuple[str, ...], ...]) -> list[str]:
+    """Every import against the direction of `layers`, unknown room and cycle in a package."""
     known = modules(package)
-    faults, siblings = [], {}
+    layer_of = {room: number for number, layer in enumerate(layers) for room in layer}
+    faults, within_rooms = [], {}
     for name, path in known.items():
         if not name:
             continue  # the package's own __init__ may import every room
         where, room = path.relative_to(package.parent), name[0]
-        if room not in rooms:
-            faults.append(f"{where}: add room {room!r} to ROOMS in tests/test_layout.py, in place")
+        if room not in layer_of:
+            faults.append(f"{where}: add room {room!r} to LAYERS in tests/test_layout.py, in place")
             continue
         for target, line in inner_imports(name, path, package.name):
             imported = target if target in known else target[:-1]
@@ -131,13 +99,13 @@ def direction_faults(package: Path, rooms: tuple[str, ...]) -> list[str]:
                 if target != ("__version__",):
                     faults.append(f"{where}:{line} imports from the package itself: name the room")
             elif imported[0] == room:
-                siblings.setdefault(name, set()).add(imported)
-            elif imported[0] not in rooms or rooms.index(imported[0]) > rooms.index(room):
+                within_rooms.setdefault(name, set()).add(imported)
+            elif imported[0] not in layer_of or layer_of[imported[0]] >= layer_of[room]:
                 faults.append(
                     f"{where}:{line} imports {imported[0]!r}, which is not above {room!r}"
                 )
     try:
-        graphlib.TopologicalSorter(siblings).prepare()
+        graphlib.TopologicalSorter(within_rooms).prepare()
     except graphlib.CycleError as error:
         faults.append("cycle: " + " → ".join(".".join(name) for name in error.args[1]))
     return faults
@@ -217,7 +185,10 @@ def write_tree(folder: Path, files: dict[str, str]) -> Path:
 
 
 def test_imports_point_up():
-    assert direction_faults(ROOT / "gbt_jax", ROOMS) == []
+    assert direction_faults(ROOT / "gbt_jax", LAYERS) == []
+    listed = [room for layer in LAYERS for room in layer]
+    rooms = {name[0] for name in modules(ROOT / "gbt_jax") if name}
+    assert sorted(listed) == sorted(rooms), "a room is listed twice, or does not exist"
 
 
 def test_no_private_parts_and_no_global_configuration():
@@ -231,6 +202,7 @@ def test_no_private_parts_and_no_global_configuration():
         ("low.py", "def f():\n    from pack import high", "low.py:2 imports 'high'"),
         ("low.py", "import pack.high.part", "low.py:1 imports 'high'"),
         ("mid/one.py", "from .. import high", "one.py:1 imports 'high'"),
+        ("mid/one.py", "from ..twin import f", "one.py:1 imports 'twin'"),
         ("mid/one.py", "from . import two", "cycle"),
         ("mid/one.py", "from . import f", "cycle"),
         ("low.py", "from pack import f", "imports from the package itself"),
@@ -244,11 +216,12 @@ def test_direction_check_can_fail(tmp_path, name, source, complaint):
         "mid/__init__.py": "from .one import f\nfrom .two import f",
         "mid/one.py": "from ..low import f",
         "mid/two.py": "from .one import f\nfrom pack.low import f",
+        "twin.py": "from .low import f",
         "high.py": "from . import low, mid\nfrom .mid import f\nfrom . import __version__",
     }
-    rooms = ("low", "mid", "high")
-    assert direction_faults(write_tree(tmp_path / "good", good), rooms) == []
-    faults = direction_faults(write_tree(tmp_path / "bad", {**good, name: source}), rooms)
+    layers = (("low",), ("mid", "twin"), ("high",))
+    assert direction_faults(write_tree(tmp_path / "good", good), layers) == []
+    faults = direction_faults(write_tree(tmp_path / "bad", {**good, name: source}), layers)
     assert len(faults) == 1
     assert complaint in faults[0]
 

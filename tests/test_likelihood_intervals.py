@@ -38,11 +38,17 @@ def rise(cgf, fit, item):
     return lambda s: mpmath.fsum(w * (cgf(t + s) - cgf(t) - r * s) for t, r, w in terms)
 
 
+def distances(found):
+    """(left, right): how far the ends of intervals are from the scores."""
+    estimate, lower, upper = (np.asarray(x) for x in found)
+    return estimate - lower, upper - estimate
+
+
 def errors_and_bounds(cgf, fit, found, drop=1.0):
-    """Relative errors of all bounded distances, and what they may be.
+    """Relative errors of all finite distances, and what they may be.
 
     The bound is what rounding the values r once more, by 4 ε, does: g moves by 4 ε Σ w |r| s, and
-    the root by that over its slope. Besides, ε^(2/3) is allowed.
+    the root by that over its slope. Besides, ε^(2/3) is allowed, and ε for rounding the end.
     """
     rows, eps = fit.comparisons, float(jnp.finfo(fit.scores.dtype).eps)
     pull = np.asarray(rows.weight, float) * np.maximum(1, np.abs(rows.value))
@@ -51,24 +57,26 @@ def errors_and_bounds(cgf, fit, found, drop=1.0):
     with mpmath.workdps(60):
         for item in range(fit.scores.size):
             g = rise(cgf, fit, item)
-            for sign, distance in ((-1, found.left[item]), (1, found.right[item])):
-                if np.isfinite(distance):
-                    s, step = mpmath.mpf(float(distance)), mpmath.mpf(10) ** -12
+            score = mpmath.mpf(float(found.estimate[item]))
+            for sign, end in ((-1, found.lower[item]), (1, found.upper[item])):
+                if np.isfinite(end):
+                    s, step = sign * (mpmath.mpf(float(end)) - score), mpmath.mpf(10) ** -12
                     # The line through two close points shows the slope, and where the root is.
                     here = g(sign * s)
                     slope = (g(sign * s * (1 + step)) - here) / (s * step)
                     errors.append(abs(float((drop - here) / (slope * s))))
-                    bounds.append(eps ** (2 / 3) + 4 * eps * float(pull[item] / slope))
+                    rounding = pull[item] / slope * 4 + abs(float(end)) / s
+                    bounds.append(eps ** (2 / 3) + eps * float(rounding))
     return np.array(errors), np.array(bounds)
 
 
 def assert_exact(cgf, fit, found, drop=1.0):
-    """All bounded distances are, and the others are flagged."""
+    """All finite distances are, and the others are infinite on the right side."""
     errors, bounds = errors_and_bounds(cgf, fit, found, drop)
-    assert errors.size == found.is_bounded_left.sum() + found.is_bounded_right.sum()
+    np.testing.assert_array_equal(found.estimate, fit.scores)
+    assert not np.isnan(np.stack([found.lower, found.upper])).any()
+    assert not (np.isposinf(found.lower) | np.isneginf(found.upper)).any()
     assert (errors < bounds).all(), (errors / bounds).max()
-    np.testing.assert_array_equal(np.isinf(found.left), ~found.is_bounded_left)
-    np.testing.assert_array_equal(np.isinf(found.right), ~found.is_bounded_right)
     return errors
 
 
@@ -104,18 +112,19 @@ def test_gaussian_law_has_a_closed_form():
     curvature = 0.64 * (np.bincount(A, weight, SIZE) + np.bincount(B, weight, SIZE))
     found = likelihood_intervals(fit, drop=2.5)
     root = np.sqrt(slope**2 + 2 * 2.5 * curvature)
-    np.testing.assert_allclose(found.right, (root - slope) / curvature, rtol=1e-12)
-    np.testing.assert_allclose(found.left, (root + slope) / curvature, rtol=1e-12)
+    left, right = distances(found)
+    np.testing.assert_allclose(right, (root - slope) / curvature, rtol=1e-12)
+    np.testing.assert_allclose(left, (root + slope) / curvature, rtol=1e-12)
     # The prior holds scores back from where they are the most likely: one side is the longer.
-    np.testing.assert_array_equal(found.right > found.left, slope < 0)
+    np.testing.assert_array_equal(right > left, slope < 0)
 
 
 def test_published_values():
     """A test of solidago has these uncertainties of three items, equal in two comparisons."""
     rows = gbt.Comparisons([0, 0], [1, 2], [0.0, 0.0], num_items=3)
     found = likelihood_intervals(gbt.fit(gbt.Model(laws.Uniform(), 7.0), rows))
-    np.testing.assert_allclose(found.left, [1.8, 2.7, 2.7], atol=0.1)
-    np.testing.assert_allclose(found.right, [1.8, 2.7, 2.7], atol=0.1)
+    for distance in distances(found):
+        np.testing.assert_allclose(distance, [1.8, 2.7, 2.7], atol=0.1)
 
 
 def test_sides_that_nothing_holds():
@@ -130,8 +139,8 @@ def test_sides_that_nothing_holds():
     for one in (rows, merged):
         fit = gbt.fit(gbt.Model(laws.Scaled(laws.Binary(), 0.3), 3.0), one)
         found = likelihood_intervals(fit)
-        np.testing.assert_array_equal(found.is_bounded_right, [False, True, True, True, False])
-        np.testing.assert_array_equal(found.is_bounded_left, [True, True, True, False, False])
+        np.testing.assert_array_equal(np.isfinite(found.upper), [False, True, True, True, False])
+        np.testing.assert_array_equal(np.isfinite(found.lower), [True, True, True, False, False])
         assert_exact(lambda t: CGF["Binary"](mpmath.mpf(0.3) * t), fit, found)
 
 
@@ -165,7 +174,7 @@ def test_single_precision():
         )
         fit = gbt.fit(gbt.Model(law, 2.0), rows)
         found = likelihood_intervals(fit)
-        assert found.left.dtype == found.right.dtype == jnp.float32
+        assert found.lower.dtype == found.upper.dtype == jnp.float32
         assert assert_exact(CGF["Uniform"], fit, found).max() < 1e-2
 
 
@@ -173,7 +182,7 @@ def test_single_precision():
 def test_tournesol_against_scipy():
     rows = tournesol_problems()[0]
     fit = gbt.fit(gbt.Model(laws.Uniform(), 7.0), rows)
-    found = likelihood_intervals(fit)
+    left, right = distances(likelihood_intervals(fit))
     a, b, value = (np.asarray(x) for x in (rows.a, rows.b, rows.value))
     scores = np.asarray(fit.scores)
 
@@ -185,7 +194,7 @@ def test_tournesol_against_scipy():
     for item in range(0, rows.num_items, 10):
         t = np.concatenate([(scores[a] - scores[b])[a == item], (scores[b] - scores[a])[b == item]])
         r = np.concatenate([value[a == item], -value[b == item]])
-        for sign, distance in ((-1, found.left[item]), (1, found.right[item])):
+        for sign, distance in ((-1, left[item]), (1, right[item])):
 
             def excess(s, t=t, r=r, sign=sign):
                 return np.sum(loss(t + sign * s, r) - loss(t, r)) - 1
@@ -194,30 +203,30 @@ def test_tournesol_against_scipy():
             np.testing.assert_allclose(distance, expected, rtol=1e-9)
 
 
-def test_users_have_what_their_own_fits_have():
-    """Also beside a user with a value that makes no sense, and one that only wins."""
+def test_groups_have_what_their_own_fits_have():
+    """Also beside a group with a value that makes no sense, and one with a single extreme row."""
     rng = np.random.default_rng(5)
-    user = np.repeat(["ada", "bob", "cyd", "dan"], [30, 20, 10, 1])
+    group = np.repeat(["ada", "bob", "cyd", "dan"], [30, 20, 10, 1])
     a, b = random_pairs(9, 61, 7)
     value = np.append(rng.uniform(-0.9, 0.9, 60), 1.0)
     value[35] = 1.5
-    users = gbt.UserComparisons.from_arrays(user, a, b, value)
-    fits = gbt.fit_users(gbt.Model(laws.Uniform(), 2.0), users)
+    rows = gbt.Comparisons.from_labels(a, b, value, group=group)
+    fits = gbt.fit(gbt.Model(laws.Uniform(), 2.0), rows)
     found = likelihood_intervals(fits, drop=0.5)
-    assert found.left.shape == fits.scores.shape
+    assert found.lower.shape == fits.scores.shape
     alone = likelihood_intervals(fits["ada"], drop=0.5)
-    mine = fits.user == "ada"
+    mine = fits.group == "ada"
     for together, part in zip(found, alone, strict=True):
         np.testing.assert_allclose(np.asarray(together)[mine], part, rtol=1e-13)
-    lost = fits.user == "bob"
+    lost = fits.group == "bob"
     assert lost.any()
-    assert np.isnan(np.asarray(found.left)[lost]).all()
-    assert np.isnan(np.asarray(found.right)[lost]).all()
-    assert not np.asarray(found.is_bounded_left)[lost].any()
-    only_wins = fits.user == "dan"
-    assert np.asarray(found.is_bounded_right)[only_wins].sum() == 1
-    nobody = gbt.UserComparisons.from_arrays([], [], [], [])
-    empty = likelihood_intervals(gbt.fit_users(gbt.Model(laws.Uniform()), nobody))
+    for ends in found:
+        assert np.isnan(np.asarray(ends)[lost]).all()
+        assert not np.isnan(np.asarray(ends)[~lost]).any()
+    only_wins = fits.group == "dan"
+    assert np.isfinite(np.asarray(found.upper)[only_wins]).sum() == 1
+    none = gbt.Comparisons([], [], [], num_items=0, group=[])
+    empty = likelihood_intervals(gbt.fit(gbt.Model(laws.Uniform()), none))
     assert all(part.shape == (0,) for part in empty)
 
 
@@ -238,9 +247,9 @@ def test_nothing_to_compare():
     for size in (3, 0):
         rows = gbt.Comparisons([], [], [], num_items=size)
         found = likelihood_intervals(gbt.fit(gbt.Model(laws.Binary()), rows))
-        assert found.left.shape == (size,)
-        assert np.isinf(found.left).all()
-        assert not found.is_bounded_right.any()
+        assert found.lower.shape == (size,)
+        assert np.isneginf(found.lower).all()
+        assert np.isposinf(found.upper).all()
 
 
 def test_what_makes_no_sense_is_refused():

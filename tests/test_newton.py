@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gbt_jax.solvers import _newton
 from gbt_jax._data._partition import ONE, TILE, Tiles
+from gbt_jax.solvers import _newton
 
 SIZES = (5, 11, 3)  # of problems side by side, which fill up whole tiles
 

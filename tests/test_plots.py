@@ -49,7 +49,8 @@ def made_fit(rows, prior_std=1.0, seed=0):
     """A fit whose scores nobody has computed, for pictures of scores alone."""
     scores, zero = np.random.default_rng(seed).normal(size=rows.num_items), jnp.zeros(())
     model = gbt.Model(laws.Uniform(), prior_std)
-    return gbt.Fit(jnp.asarray(scores), zero, zero, zero, (zero, zero), model, rows)
+    result = gbt.RESULTS.successful
+    return gbt.Fit(jnp.asarray(scores), zero, zero, result, (zero, zero), model, rows)
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +88,7 @@ def test_ranking(fit, ax):
     x, y = dots(ax)
     np.testing.assert_array_equal(x, np.asarray(fit.scores)[order])
     np.testing.assert_array_equal(y, np.arange(8))
-    lower, upper = (np.asarray(end)[order] for end in gbt.intervals(fit, level=0.8))
+    _, lower, upper = (np.asarray(x)[order] for x in gbt.intervals(fit, level=0.8))
     np.testing.assert_array_equal(bars(ax.collections[0])[:, ::2], np.stack([lower, upper], 1))
     bottom, top = ax.get_ylim()
     assert bottom > top  # the first is on top
@@ -95,6 +96,12 @@ def test_ranking(fit, ax):
     assert [shown[i] for i in (0, 1, 2, 3)] == ["tea", r"price_\$5 or \$6", "ünï", "a b"]
     assert shown[7] == "A title that is fa…be shown"
     assert ax.get_title("left") == "scores and 80% intervals"
+
+
+def test_labels_of_the_comparisons_are_the_default(ax):
+    rows = gbt.Comparisons.from_labels(["tea", "tea"], ["milk", "juice"], [0.5, 0.9])
+    plots.ranking(gbt.fit(gbt.Model(laws.Uniform(), 1.0), rows), ax=ax)
+    assert names_of(ax.get_yticklabels()) == ["tea", "milk", "juice"]
 
 
 def test_ranking_of_the_best(fit):
@@ -108,7 +115,7 @@ def test_ranking_of_the_best(fit):
 def test_ranking_without_a_common_scale(ax, monkeypatch):
     """Components one below the other, divided by lines."""
     free = made_fit(APART, np.inf)
-    ends = free.scores - 1, free.scores + 1
+    ends = free.scores, free.scores - 1, free.scores + 1
     monkeypatch.setattr("gbt_jax.plots._ranking.intervals", lambda *_, **options: ends)
     plots.ranking(free, ax=ax)
     scores = np.asarray(free.scores)
@@ -247,7 +254,9 @@ def test_sensitivity(fit):
     assert -low == high == np.abs(matrix).max()
     assert len(ax.get_xticks()) == 24
     pair = [(" ".join(LABELS[x[columns[0]]].split())) for x in (ROWS.a, ROWS.b)]
-    assert ax.get_xticklabels()[0].get_text() == " – ".join(plots._axes.shown(x, 20) for x in pair)
+    assert ax.get_xticklabels()[0].get_text() == " – ".join(
+        plots._axes.shorten(x, 20) for x in pair
+    )
 
 
 def test_part_of_a_sensitivity(fit, ax):
@@ -273,7 +282,7 @@ def test_influence(fit, ax):
     drawn = [bar.get_width() for bar in ax.patches]
     np.testing.assert_allclose(drawn, lengths[order], rtol=1e-9)
     most = np.abs(changes[:, order[0]]).argmax()
-    name = plots._axes.shown(" ".join(LABELS[most].split()), 16)
+    name = plots._axes.shorten(" ".join(LABELS[most].split()), 16)
     said = f"{name} {changes[most, order[0]]:+.2g}"
     assert ax.texts[0].get_text() == said.replace("-", "−")
     assert ax.get_title("left").endswith("the strongest 5 of 24 comparisons")
@@ -286,7 +295,7 @@ def test_influence(fit, ax):
 def test_influence_says_what_comparisons_say(ax, monkeypatch):
     """Bars by hand: of comparisons, of which one alone holds two parts together, and of judges."""
     changes = np.array([[0.1, 0, np.nan], [0.3, -0.6, np.nan], [0, 0.8, np.nan]])
-    monkeypatch.setattr("gbt_jax.plots._influence.changes_without", lambda *_, **options: changes)
+    monkeypatch.setattr("gbt_jax.plots._influence.leave_out", lambda *_, **options: changes)
     rows = gbt.Comparisons([0, 0, 1], [1, 2, 2], [-0.5, 0, 0.25], [1, 3, 1], num_items=3)
     plots.influence(made_fit(rows), labels=["tea", "milk", "$1_000"], ax=ax)
     assert names_of(ax.get_yticklabels()) == [r"tea even with \$1_000 ×3", "milk over tea 0.5"]
@@ -367,10 +376,10 @@ def test_what_is_no_successful_fit_is_refused(name):
     failed = gbt.fit(gbt.Model(laws.Binary(), np.inf), rows, throw=False)
     with pytest.raises(ValueError, match="did not find the optimum"):
         draw(failed)
-    users = gbt.UserComparisons.from_arrays(["ada"], ["tea"], ["milk"], [1.0])
-    fits = gbt.UserFits(gbt.Model(laws.Binary(), 1.0), users, np.dtype(float))
-    with pytest.raises(TypeError, match=rf"plots\.{name}\(fits\['ada'\], labels=fits.item"):
-        draw(fits)
+    rows = gbt.Comparisons.from_labels(["tea"], ["milk"], [1.0], group=["ada"])
+    grouped = gbt.fit(gbt.Model(laws.Binary(), 1.0), rows)
+    with pytest.raises(TypeError, match=rf"one group: call plots\.{name}\(fit\['ada'\]\)"):
+        draw(grouped)
     with pytest.raises(TypeError, match="a Fit is needed, not int"):
         draw(3)
     assert not pyplot.get_fignums()

@@ -242,7 +242,7 @@ def test_what_cannot_be_predicted_is_refused(gaussian):
         gbt.predict(gaussian, [1, 5], 5)
     with pytest.raises(ValueError, match="b has 24, and there are 24"):
         gbt.predict(gaussian, 0, 24)
-    stopped = eqx.tree_at(lambda fit: fit.result_code, gaussian, jnp.asarray(1))
+    stopped = eqx.tree_at(lambda fit: fit.result.code, gaussian, jnp.asarray(1))
     for refused in (lambda: gbt.predict(stopped, 0, 1), lambda: gbt.calibration(stopped, ROWS)):
         with pytest.raises(ValueError, match=r"did not find the optimum \(max_steps_reached\)"):
             refused()

@@ -9,8 +9,8 @@ import scipy.stats
 from problems import incidence, random_pairs
 
 import gbt_jax as gbt
-from gbt_jax.uncertainty import _profile
 from gbt_jax import laws
+from gbt_jax.uncertainty import _profile
 from gbt_jax.uncertainty._profile import profile_intervals
 
 Z = scipy.stats.norm.ppf(0.975)

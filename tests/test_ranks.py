@@ -13,7 +13,7 @@ from problems import random_comparisons
 
 import gbt_jax as gbt
 from gbt_jax import cli, frames, laws, report
-from gbt_jax.frames import _spread
+from gbt_jax.frames import _uncertainty
 
 KEY = jax.random.key(0)
 NUM_ITEMS, NUM_ROWS = 7, 13  # one shape, so that everything compiles once
@@ -35,18 +35,18 @@ def check_ranks(ranks, scores, owner, is_ranked):
     for number in np.unique(owner):
         own = np.flatnonzero(is_ranked & (owner == number))
         expected = scipy.stats.rankdata(-np.asarray(scores)[own], "min")
-        np.testing.assert_array_equal(ranks.rank[own], expected)
+        np.testing.assert_array_equal(ranks.estimate[own], expected)
         assert np.all(ranks.lower[own] >= 1)
         assert np.all(ranks.upper[own] <= own.size)
     known = np.flatnonzero(is_ranked)
-    assert np.all(ranks.lower[known] <= ranks.rank[known])
-    assert np.all(ranks.rank[known] <= ranks.upper[known])
+    assert np.all(ranks.lower[known] <= ranks.estimate[known])
+    assert np.all(ranks.estimate[known] <= ranks.upper[known])
 
 
 @st.composite
 def sparse_problems(draw):
     """Few items, some of which have no comparison, or one that has faded."""
-    # Every item is in some row, if only in one of weight 0: users have one shape, too.
+    # Every item is in some row, if only in one of weight 0: groups have one shape, too.
     chain = [(item, item + 1) for item in range(NUM_ITEMS - 1)]
     others = st.lists(st.sampled_from(PAIRS), min_size=NUM_ROWS - 6, max_size=NUM_ROWS - 6)
     a, b = np.array(chain + draw(others)).T
@@ -69,18 +69,18 @@ def test_the_rank_lies_in_its_interval(rows, std, level, least):
     fit = gbt.fit(gbt.Model(laws.Gaussian(0.8), std), rows)
     one = np.zeros(NUM_ITEMS, int)
     check_ranks(gbt.rank_intervals(fit, **options), fit.scores, one, is_ranked)
-    # The same rows for two users, one of whom has them in reverse.
+    # The same rows in two groups, one of which has them in reverse.
     columns = (np.tile(np.asarray(x), 2) for x in (rows.a, rows.b, rows.value, rows.weight))
     a, b, value, weight = columns
     value[NUM_ROWS:] *= -1
-    user = np.repeat([0, 1], NUM_ROWS)
-    users = gbt.UserComparisons.from_arrays(user, a, b, value, weight)
-    fits = gbt.fit_users(gbt.Model(laws.Gaussian(0.8), std), users)
+    group = np.repeat([0, 1], NUM_ROWS)
+    grouped = gbt.Comparisons(a, b, value, weight, num_items=NUM_ITEMS, group=group)
+    fits = gbt.fit(gbt.Model(laws.Gaussian(0.8), std), grouped)
     for using in (None, gbt.curvature(fits)):
         check_ranks(
             gbt.rank_intervals(fits, using=using, **options),
             fits.scores,
-            fits.user,
+            fits.group,
             is_ranked[fits.item],
         )
 
@@ -98,8 +98,8 @@ def test_items_without_comparisons_do_not_crowd_the_others(idle):
         gbt.rank_intervals(gbt.fit(model, x), level=0.8, key=KEY, num=4000)
         for x in (rows, with_idle_items(rows, idle))
     )
-    np.testing.assert_array_equal(crowded.rank[:9], alone.rank)
-    assert np.isnan(crowded.rank[9:]).all()
+    np.testing.assert_array_equal(crowded.estimate[:9], alone.estimate)
+    assert np.isnan(crowded.estimate[9:]).all()
     for name in ("lower", "upper"):
         found, expected = getattr(crowded, name)[:9], getattr(alone, name)
         assert np.abs(found - expected).max() <= 1  # other draws
@@ -129,7 +129,7 @@ def test_weights_that_add_up_to_the_least_are_enough():
     ranks = gbt.rank_intervals(
         gbt.fit(gbt.Model(laws.Gaussian(1.0)), rows), key=KEY, num=20, min_comparisons=1
     )
-    np.testing.assert_array_equal(ranks.rank, [1, 2])
+    np.testing.assert_array_equal(ranks.estimate, [1, 2])
     for least in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="min_comparisons must be a non-negative number"):
             gbt.rank_intervals(
@@ -160,7 +160,7 @@ def test_thousands_of_players():
     regulars = gbt.rank_intervals(fit, key=KEY, num=300, min_comparisons=50)
     check_ranks(regulars, fit.scores, owner, totals >= 50)
     # Among those who play much the first place is known to a few.
-    assert regulars.upper[np.nanargmin(regulars.rank)] < 10
+    assert regulars.upper[np.nanargmin(regulars.estimate)] < 10
 
 
 @pytest.mark.parametrize("path", ["together", "alone", "iterative"])
@@ -169,7 +169,7 @@ def test_tables(path, monkeypatch):
     sizes = {"together": 40, "alone": 300, "iterative": 300}
     size = sizes[path]
     if path == "iterative":
-        monkeypatch.setattr(_spread, "_MATRIX_ITEMS", 256)
+        monkeypatch.setattr(_uncertainty, "_MATRIX_ITEMS", 256)
     a, b, value, weight = tennis(size, 5 * size)
     a[0], b[0] = size - 1, 0
     weight[(a == size - 1) | (b == size - 1)] = 0  # there, and without comparisons

@@ -194,7 +194,9 @@ def test_scores_are_those_of_scipy(name, prior, order):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("solver", [gbt.solvers.NewtonCG(), gbt.solvers.NewtonCholesky()], ids=["cg", "cholesky"])
+@pytest.mark.parametrize(
+    "solver", [gbt.solvers.NewtonCG(), gbt.solvers.NewtonCholesky()], ids=["cg", "cholesky"]
+)
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.xdist_group("real data llmfao")
 def test_solvers_on_llmfao(prior, solver, order):

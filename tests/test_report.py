@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from gbt_jax import frames
+from gbt_jax._inference._fit import select_groups
 from gbt_jax.report import _held_out, _ranking_table, report_html, write_report
 
 HOSTILE = [
@@ -197,11 +198,11 @@ def test_failures_are_shown():
     """Somebody who never lost has no finite score without a prior."""
     names = {"who": ["<i>", "<i>", "good", "good"], "winner": list("abcd"), "loser": list("cddc")}
     both = frames.fit_table(pa.table(names), "pairs", by="who", prior_std=np.inf, draws=10)
-    votes = dataclasses.replace(both.votes.chosen(both.votes.group == 0), group_labels={})
-    alone = frames.Ranking(both.arrow.slice(0, 4), votes, both.fits.part(0, 1), both.level)
+    votes = dataclasses.replace(both.votes.select(both.votes.group == 0), group_labels={})
+    alone = frames.Ranking(both.arrow.slice(0, 4), votes, select_groups(both.fit, 0, 1), both.level)
     findings = frames.check(both.votes)
     for ranking, what, predicted in (
-        (both, "1 of 2 fits failed", "Too few comparisons to keep some aside: 2"),
+        (both, "1 of 2 fits failed", "Too few comparisons to hold some out: 2"),
         (alone, "The fit failed", "No fit succeeded"),
     ):
         parsed = Parsed(report_html(ranking, findings, title="A & B", top_groups=0))
@@ -230,7 +231,7 @@ def test_calibration_is_of_what_was_not_seen(data):
     parsed = Parsed(page)
     said = parsed.sections["calibration"]
     assert "59 comparisons of all 2 groups" in said
-    assert "the other 531 were fitted again" in said
+    assert "The other 531 were refitted" in said
     bins = next(table for table in parsed.tables if table[0][0] == "Comparisons")[1:]
     assert sum(int(row[0]) for row in bins) == 59
     shown = [[float(x.replace("−", "-")) for x in row[1:3]] for row in bins]
@@ -240,7 +241,7 @@ def test_calibration_is_of_what_was_not_seen(data):
 
 
 def test_what_the_top_rests_on(data):
-    """The rows named, taken out of the table, do what the page says they do."""
+    """The rows inline_label, taken out of the table, do what the page says they do."""
     _, rows, ranking, _, page = data
     parsed = Parsed(page)
     flips, moves = (table for table in parsed.tables if table[0][0] == "Row")
@@ -262,7 +263,7 @@ def test_what_the_top_rests_on(data):
     assert f"{first['item']} is first" in parsed.sections["top"]
     change = refitted({int(moves[1][0])})[first["item"]] - first["score"]
     assert float(moves[1][-2].replace("−", "-")) == pytest.approx(change, abs=1e-3)
-    assert "1 smaller group is left out" in parsed.sections["top"]
+    assert "1 smaller group is not analysed" in parsed.sections["top"]
 
 
 def test_elo(data):
@@ -302,7 +303,7 @@ def test_written_whole_or_not_at_all(data, tmp_path, monkeypatch):
         write_report(target, ranking, findings, title="another", top_groups=0)
     assert target.read_bytes() == written
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
-    with pytest.raises(frames.TableError, match="cannot be written"):
+    with pytest.raises(frames.TableError, match="cannot write the file"):
         write_report(tmp_path / "none" / "page.html", ranking, findings, top_groups=0)
 
 

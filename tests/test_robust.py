@@ -38,7 +38,9 @@ def test_padding_weak_priors_and_merged_rows(fit):
     columns = (np.append(x, y) for x, y in ((ROWS.a, 0), (ROWS.b, 1), (ROWS.value, 0.9)))
     padded = gbt.Comparisons(*columns, np.append(ROWS.weight, 0), num_items=9)
     found = gbt.uncertainty.robust_covariance(gbt.fit(MODEL, padded), groups=np.append(JUDGE, 99))
-    np.testing.assert_allclose(found, gbt.uncertainty.robust_covariance(fit, groups=JUDGE), rtol=1e-9)
+    np.testing.assert_allclose(
+        found, gbt.uncertainty.robust_covariance(fit, groups=JUDGE), rtol=1e-9
+    )
     weak, free = (gbt.fit(gbt.Model(laws.Uniform(), std), ROWS) for std in (1e10, np.inf))
     found, expected = (gbt.uncertainty.robust_covariance(x, groups=JUDGE) for x in (weak, free))
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
@@ -54,14 +56,18 @@ def test_many_rows_and_iterative_solves():
     matrix, inverse = incidence(rows), np.asarray(gbt.uncertainty.covariance(fit))
     residual = np.asarray(rows.value - laws.Uniform().mean(jnp.asarray(matrix) @ fit.scores))
     expected = inverse @ matrix.T @ np.diag(residual**2) @ matrix @ inverse
-    np.testing.assert_allclose(gbt.uncertainty.robust_covariance(fit), expected, rtol=1e-8, atol=1e-14)
+    np.testing.assert_allclose(
+        gbt.uncertainty.robust_covariance(fit), expected, rtol=1e-8, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("weights", ["exponential", "multinomial"])
 def test_bootstrap_of_the_gaussian_law(weights):
     """Every resample is a linear solve: its scores lie on the curve of some weights."""
     gaussian = gbt.fit(gbt.Model(laws.Gaussian(1.0), 1.5), random_comparisons(9, 400))
-    drawn = np.asarray(gbt.uncertainty.bootstrap(gaussian, 400, key=jax.random.key(0), weights=weights))
+    drawn = np.asarray(
+        gbt.uncertainty.bootstrap(gaussian, 400, key=jax.random.key(0), weights=weights)
+    )
     assert drawn.shape == (400, 9)
     # To first order resamples vary as the sandwich says.
     expected = np.sqrt(np.diag(np.asarray(gbt.uncertainty.robust_covariance(gaussian))))
@@ -77,7 +83,9 @@ def test_bootstrap_of_groups(fit):
     expected = np.sqrt(np.diag(np.asarray(gbt.uncertainty.robust_covariance(fit, groups=JUDGE))))
     np.testing.assert_allclose(drawn.std(axis=0), expected, rtol=0.5)
     alone = gbt.uncertainty.bootstrap(fit, 20, key=jax.random.key(0), groups=np.arange(60))
-    np.testing.assert_allclose(alone, gbt.uncertainty.bootstrap(fit, 20, key=jax.random.key(0)), atol=1e-12)
+    np.testing.assert_allclose(
+        alone, gbt.uncertainty.bootstrap(fit, 20, key=jax.random.key(0)), atol=1e-12
+    )
 
 
 def test_each_resample_is_a_fit(fit):

@@ -5,6 +5,8 @@ method in NumPy for Davidson's law (`davidson_scores`). For the Gaussian law the
 equivalent problem with one parameter for all rows (`gaussian_pair`).
 """
 
+import re
+
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -16,6 +18,7 @@ from problems import incidence, random_pairs
 
 import gbt_jax as gbt
 from gbt_jax import laws
+from gbt_jax._inference._fit import select_groups
 
 ITEMS, ROWS = 10, 30
 A, B = random_pairs(ITEMS, ROWS, seed=3)
@@ -236,7 +239,9 @@ def test_influence_is_that_of_refits(davidson):
     )
     groups = np.arange(ROWS) % 3
     by_group = np.stack([change(np.flatnonzero(groups == g)) for g in range(3)], 1)
-    np.testing.assert_allclose(gbt.influence.leave_out(davidson, groups=groups), by_group, atol=1e-7)
+    np.testing.assert_allclose(
+        gbt.influence.leave_out(davidson, groups=groups), by_group, atol=1e-7
+    )
 
 
 def test_what_if_takes_the_law_of_added_comparisons(davidson):
@@ -308,7 +313,10 @@ def test_gaussian_predictions_and_calibration(gaussian_pair):
     a, b, weight = A[:8], B[:8], np.array([1.0, 1, 0, 1, 1, 1, 0, 1])
     value = rng.normal(size=8)
     held_out = gbt.Comparisons(a, b, value, weight, num_items=ITEMS)
-    t, v = np.asarray(fit.scores[a] - fit.scores[b]), np.asarray(gbt.uncertainty.difference_std(fit, a, b)) ** 2
+    t, v = (
+        np.asarray(fit.scores[a] - fit.scores[b]),
+        np.asarray(gbt.uncertainty.difference_std(fit, a, b)) ** 2,
+    )
     spread = np.sqrt(own**2 + own**4 * v)
     expected = scipy.stats.norm.logpdf(value, own**2 * t, spread)
     found = gbt.calibration(fit, held_out, bins=2, law=laws.Gaussian(own))
@@ -323,10 +331,16 @@ def test_consequences_of_an_equivalent_problem(gaussian_pair):
     own, same = gaussian_pair
     close = {"rtol": 1e-8, "atol": 1e-9}
     np.testing.assert_allclose(own.scores, same.scores, **close)
-    np.testing.assert_allclose(gbt.uncertainty.covariance(own), gbt.uncertainty.covariance(same), **close)
-    for ours, theirs in zip(*(gbt.uncertainty.profile_intervals(x) for x in gaussian_pair), strict=True):
+    np.testing.assert_allclose(
+        gbt.uncertainty.covariance(own), gbt.uncertainty.covariance(same), **close
+    )
+    for ours, theirs in zip(
+        *(gbt.uncertainty.profile_intervals(x) for x in gaussian_pair), strict=True
+    ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8)
-    for ours, theirs in zip(*(gbt.uncertainty.likelihood_intervals(x) for x in gaussian_pair), strict=True):
+    for ours, theirs in zip(
+        *(gbt.uncertainty.likelihood_intervals(x) for x in gaussian_pair), strict=True
+    ):
         np.testing.assert_allclose(ours, theirs, **close)
     drawn = [gbt.uncertainty.bootstrap(x, 8, key=jax.random.key(1)) for x in gaussian_pair]
     np.testing.assert_allclose(*drawn, atol=2e-3)
@@ -365,12 +379,9 @@ def test_likelihood_intervals_of_each_row_s_law(davidson):
         change = np.log((nu + 2 * np.cosh(t + s)) / (nu + 2 * np.cosh(t)))
         return np.sum(weight * (change - r * s)) - 1
 
-    assert found.is_bounded_left[item]
-    assert found.is_bounded_right[item]
-    np.testing.assert_allclose(found.right[item], scipy.optimize.brentq(rise, 1e-9, 50), rtol=1e-9)
-    np.testing.assert_allclose(
-        found.left[item], -scipy.optimize.brentq(rise, -50, -1e-9), rtol=1e-9
-    )
+    right, left = found.upper[item] - found.estimate[item], found.lower[item] - found.estimate[item]
+    np.testing.assert_allclose(right, scipy.optimize.brentq(rise, 1e-9, 50), rtol=1e-9)
+    np.testing.assert_allclose(left, scipy.optimize.brentq(rise, -50, -1e-9), rtol=1e-9)
 
 
 def test_monotone_by_steps_of_each_row(davidson):
@@ -433,97 +444,98 @@ def test_separation_under_edges_of_each_row():
     np.testing.assert_allclose(balance, 0, atol=1e-10)
 
 
-USERS, PER_USER = 12, 12
+GROUPS, PER_GROUP = 12, 12
 
 
 @pytest.fixture(scope="module")
 def many():
-    """Columns of users with 12 rows of 5 items each, in a random order, and fits of them."""
+    """Columns of groups with 12 rows of 5 items each, in a random order, and a fit of them."""
     rng = np.random.default_rng(8)
     pairs = [(i, j) for i in range(5) for j in range(i)]
-    a, b = np.array((pairs + pairs[:2]) * USERS).T
-    user = np.repeat(np.arange(USERS), PER_USER)
-    order = rng.permutation(user.size)
-    columns = [x[order] for x in (user, a, b)]
-    nu, scale = rng.uniform(0.2, 4, user.size), rng.uniform(0.5, 2, user.size)
-    value = scale * rng.integers(-1, 2, user.size)
-    data = gbt.UserComparisons.from_arrays(*columns, value)
+    a, b = np.array((pairs + pairs[:2]) * GROUPS).T
+    group = np.repeat(np.arange(GROUPS), PER_GROUP)
+    order = rng.permutation(group.size)
+    group, a, b = columns = [x[order] for x in (group, a, b)]
+    nu, scale = rng.uniform(0.2, 4, group.size), rng.uniform(0.5, 2, group.size)
+    value = scale * rng.integers(-1, 2, group.size)
+    data = gbt.Comparisons(a, b, value, num_items=5, group=group)
     model = gbt.Model(laws.Scaled(laws.Davidson(nu), scale), STD)
-    return columns, nu, scale, value, data, gbt.fit_users(model, data)
+    return columns, nu, scale, value, data, gbt.fit(model, data)
 
 
-def _alone(many, user):
+def _alone(many, label):
     columns, nu, scale, value, _, _ = many
-    own = np.flatnonzero(columns[0] == user)
+    own = np.flatnonzero(columns[0] == label)
     rows = gbt.Comparisons(columns[1][own], columns[2][own], value[own], num_items=5)
     law = laws.Scaled(laws.Davidson(nu[own]), scale[own])
     return own, gbt.fit(gbt.Model(law, STD), rows)
 
 
-def test_users_are_single_fits(many):
+def test_groups_are_single_fits(many):
     _, nu, scale, _, data, fits = many
-    widths, moves = gbt.std(fits), gbt.uncertainty.likelihood_intervals(fits)
-    part = fits.part(3, 7)
+    widths, ends = gbt.std(fits), gbt.uncertainty.likelihood_intervals(fits)
+    part = select_groups(fits, 3, 7)
     part_widths = np.asarray(gbt.std(part)).reshape(4, 5)
-    for user in range(USERS):
-        own, alone = _alone(many, user)
-        slots = slice(5 * user, 5 * user + 5)
+    for label in range(GROUPS):
+        own, alone = _alone(many, label)
+        slots = slice(5 * label, 5 * label + 5)
         np.testing.assert_allclose(fits.scores[slots], alone.scores, rtol=1e-10, atol=1e-11)
-        np.testing.assert_array_equal(fits[user].model.law.scale, scale[own])
-        np.testing.assert_array_equal(fits[user].model.law.law.tie_mass, nu[own])
+        np.testing.assert_array_equal(fits[label].model.law.scale, scale[own])
+        np.testing.assert_array_equal(fits[label].model.law.law.tie_mass, nu[own])
         np.testing.assert_allclose(widths[slots], gbt.std(alone), rtol=1e-9)
-        np.testing.assert_allclose(gbt.std(fits[user]), gbt.std(alone), rtol=1e-9)
+        np.testing.assert_allclose(gbt.std(fits[label]), gbt.std(alone), rtol=1e-9)
         expected = gbt.uncertainty.likelihood_intervals(alone)
-        np.testing.assert_allclose(moves.right[slots], expected.right, rtol=1e-8)
-        if 3 <= user < 7:
-            np.testing.assert_allclose(part_widths[user - 3], gbt.std(alone), rtol=1e-9)
-    refitted = gbt.fit_users(fits.model, data.part(3, 7))
+        np.testing.assert_allclose(ends.upper[slots], expected.upper, rtol=1e-8)
+        if 3 <= label < 7:
+            np.testing.assert_allclose(part_widths[label - 3], gbt.std(alone), rtol=1e-9)
+    refitted = gbt.fit(part.model, part.comparisons)
     np.testing.assert_allclose(refitted.scores, fits.scores[15:35], rtol=1e-12, atol=1e-13)
     report = gbt.check_monotone(fits)
     assert report.holds
-    singles = [gbt.check_monotone(fits[user]) for user in (0, 5)]
+    singles = [gbt.check_monotone(fits[label]) for label in (0, 5)]
     assert report.margin <= min(single.margin for single in singles) + 1e-9
     assert report.checked == data.value.size
 
 
-def test_users_on_several_devices(many):
-    # As many users as two devices share, each device with a chunk and its rows' parameters.
-    (user, a, b), copies = many[0], 30
-    owner = np.concatenate([user + USERS * k for k in range(copies)])
+def test_groups_on_several_devices(many):
+    # As many groups as two devices share, each device with a chunk and its rows' parameters.
+    (group, a, b), copies = many[0], 30
+    owner = np.concatenate([group + GROUPS * k for k in range(copies)])
     rng = np.random.default_rng(3)
     scale, sign = rng.uniform(0.5, 2, owner.size), rng.integers(-1, 2, owner.size)
     ends = np.tile(a, copies), np.tile(b, copies)
-    data = gbt.UserComparisons.from_arrays(owner, *ends, scale * sign)
+    data = gbt.Comparisons(*ends, scale * sign, num_items=5, group=owner)
     model = gbt.Model(laws.Scaled(laws.Davidson(0.8), scale), STD)
-    mesh = jax.make_mesh((2,), ("users",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
-    sharded, plain = gbt.fit_users(model, data, sharding=mesh), gbt.fit_users(model, data)
+    axis_types = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((2,), ("groups",), axis_types, devices=jax.devices()[:2])
+    sharded, plain = gbt.fit(model, data, sharding=mesh), gbt.fit(model, data)
     assert not sharded.failures()
     np.testing.assert_allclose(sharded.scores, plain.scores, rtol=1e-10, atol=1e-11)
 
 
-def test_derivatives_of_users_in_parameters_per_row(many):
+def test_derivatives_of_groups_in_parameters_per_row(many):
     _, nu, scale, _, data, _ = many
 
     def total(scale):
         model = gbt.Model(laws.Scaled(laws.Davidson(nu), scale), STD)
-        return jnp.sum(jnp.sin(gbt.map_user_scores(model, data)))
+        return jnp.sum(jnp.sin(gbt.map_scores(model, data)))
 
     gradient = jax.grad(total)(jnp.asarray(scale))
-    for user in (0, 7):
-        own, alone = _alone(many, user)
+    for label in (0, 7):
+        own, alone = _alone(many, label)
         slopes = gbt.sensitivity(alone, wrt="law").scale
         np.testing.assert_allclose(gradient[own], jnp.cos(alone.scores) @ slopes, atol=1e-9)
 
 
-def test_bad_rows_of_users_are_told_by_their_own_law(many):
-    columns, _, _, value, _, fits = many
+def test_bad_rows_of_groups_are_found_by_their_own_law(many):
+    columns, _, _, value, data, fits = many
     wrong = value.copy()
     row = int(np.flatnonzero((value != 0) & (columns[0] == 4))[-1])  # others are before it
     wrong[row] = 1.001 * value[row]
-    bad = gbt.fit_users(fits.model, gbt.UserComparisons.from_arrays(*columns, wrong))
-    assert bad.failures() == {4: gbt.RESULTS.invalid_data}
-    with pytest.raises(ValueError, match=rf"user 4 has bad data: row {row} "):
-        bad[4]
+    bad = gbt.fit(fits.model, data.with_values(wrong))
+    assert list(bad.failures()) == [4]
+    assert bad[4].result == gbt.RESULTS.invalid_data
+    assert re.match(rf"row {row} compares \d with \d", bad.failures()[4])
     assert len(fits.failures()) == 0
 
 
@@ -579,7 +591,7 @@ def test_lengths_are_checked(many):
     with pytest.raises(ValueError, match=message):
         gbt.negative_log_posterior(wrong, rows, np.zeros(ITEMS))
     with pytest.raises(ValueError, match="has 29 numbers, and there are 144 comparisons"):
-        gbt.fit_users(wrong, data)
+        gbt.fit(wrong, data)
     with pytest.raises(ValueError, match=r"law.std of Scaled has 2 numbers.*merged row"):
         gbt.fit(gbt.Model(laws.Scaled(laws.Gaussian([1.0, 2.0]), 1.0)), rows.merged())
     unequal = laws.Sum(laws.Gaussian(np.ones(3)), laws.Skellam(np.ones(2)))
@@ -587,7 +599,7 @@ def test_lengths_are_checked(many):
         gbt.fit(gbt.Model(unequal), rows)
     with pytest.raises(ValueError, match=r"std of Gaussian has shape \(2, 15\)"):
         gbt.fit(gbt.Model(laws.Gaussian(np.ones((2, 15)))), rows)
-    with pytest.raises(ValueError, match="a table takes one law for all rows"):
+    with pytest.raises(ValueError, match="a table needs one law for all rows"):
         gbt.frames.law_named(laws.Gaussian(np.ones(3)))
 
 

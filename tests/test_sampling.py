@@ -12,6 +12,7 @@ from problems import incidence, random_comparisons
 
 import gbt_jax as gbt
 from gbt_jax import laws
+from gbt_jax._curvature import DenseCurvature
 from gbt_jax.uncertainty._diagnostics import _effective_sample_size, diagnostics
 from gbt_jax.uncertainty._sampling import _checked, _Walk, whitening
 
@@ -84,7 +85,9 @@ def test_log_posterior_is_what_the_formula_says():
 def test_log_posterior_refuses():
     model = gbt.Model(laws.Uniform(), 1.0)
     with pytest.raises(ValueError, match=r"value\[1\] is 1\.5 \(item 1 against 2\), which Uniform"):
-        gbt.uncertainty.log_posterior(model, gbt.Comparisons([0, 1], [1, 2], [0.5, 1.5], num_items=3))
+        gbt.uncertainty.log_posterior(
+            model, gbt.Comparisons([0, 1], [1, 2], [0.5, 1.5], num_items=3)
+        )
     rows = random_comparisons(3, 4)
     with pytest.raises(ValueError, match=r"one number per item, 3, not \(1,\)"):
         gbt.uncertainty.log_posterior(model, rows)(jnp.zeros(1))
@@ -271,7 +274,9 @@ def test_what_cannot_be_sampled_is_refused(gaussian, monkeypatch):
     with pytest.raises(ValueError, match=r"target_acceptance must lie between 0 and 1, not 1\.0"):
         gbt.uncertainty.sample_posterior(gaussian, 10, key=KEY, target_acceptance=1.0)
     with pytest.raises(ValueError, match=r"using=curvature\(fit, dense=True\)"):
-        gbt.uncertainty.sample_posterior(gaussian, 10, key=KEY, using=gbt.curvature(gaussian, dense=False))
+        gbt.uncertainty.sample_posterior(
+            gaussian, 10, key=KEY, using=gbt.curvature(gaussian, dense=False)
+        )
     monkeypatch.setitem(sys.modules, "blackjax", None)
     with pytest.raises(ImportError, match=r'pip install "gbt-jax\[nuts\]"'):
         gbt.uncertainty.sample_posterior(gaussian, 10, key=KEY)
@@ -296,7 +301,9 @@ def test_identities_of_every_posterior(law):
     fit = gbt.fit(model, rows)
     samples = gbt.uncertainty.sample_posterior(fit, NUM, key=KEY)
     assert samples.num_divergences == 0
-    slopes = -jax.vmap(jax.vmap(jax.grad(gbt.uncertainty.log_posterior(model, rows))))(samples.scores)
+    slopes = -jax.vmap(jax.vmap(jax.grad(gbt.uncertainty.log_posterior(model, rows))))(
+        samples.scores
+    )
     assert_means(np.asarray(slopes), 0)
     moved = np.asarray(samples.scores - fit.scores)
     assert_means(moved[..., :, None] * np.asarray(slopes)[..., None, :], np.eye(10))

@@ -92,7 +92,9 @@ def test_gaussian_closed_form():
 def test_response():
     fit = gbt.fit(MODELS["one prior"], ROWS)
     expected = jax.jacfwd(lambda x: laws.Uniform().mean(x[ROWS.a] - x[ROWS.b]))(fit.scores)
-    np.testing.assert_allclose(gbt.influence.response_sensitivity(fit), expected, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(
+        gbt.influence.response_sensitivity(fit), expected, rtol=1e-12, atol=1e-15
+    )
 
 
 def test_what_cannot_be_answered_is_refused():

@@ -262,15 +262,16 @@ def crowd():
 
 def test_population_sizes(crowd):
     """Median 10, thousands for some, and the lognormal law between."""
-    size = np.diff(crowd.comparisons.row_offsets)
-    assert np.array_equal(crowd.comparisons.users, np.arange(10_000))
+    data = crowd.comparisons
+    size = np.bincount(np.asarray(data.group)[np.asarray(data.a)], minlength=10_000)
+    assert np.array_equal(data.group_labels, np.arange(10_000))
     assert 9 <= np.median(size) <= 11
     assert 15 <= np.sum(size > 1000) <= 60
     assert 2000 < size.max() < 50_000
     edges = np.array([5.5, 10.5, 20.5, 50.5, 200.5])
     expected = stats.norm.cdf(np.log(edges / 10) / 1.7)
     assert agrees(np.histogram(size, [0, *edges, np.inf])[0], np.diff([0, *expected, 1]))
-    num_slots = np.diff(crowd.comparisons.item_offsets)
+    num_slots = np.bincount(np.asarray(data.group), minlength=10_000)
     assert (num_slots <= 2 + size // 2).all()
     assert num_slots[size > 100].mean() > 0.45 * size[size > 100].mean()
 
@@ -278,13 +279,13 @@ def test_population_sizes(crowd):
 def test_population_pairs(crowd):
     """Users compare a pair once; popular items are those of many users."""
     data = crowd.comparisons
-    user = np.repeat(np.arange(10_000), np.diff(data.row_offsets))
     low, high = np.minimum(data.a, data.b), np.maximum(data.a, data.b)
     assert (low < high).all()
-    code = (user * np.int64(3000) + low) * 3000 + high
+    assert np.array_equal(data.group[low], data.group[high])
+    code = low.astype(np.int64) * data.num_items + high
     assert np.unique(code).size == code.size
     assert abs(np.mean(data.a < data.b) - 0.5) < 0.01
-    num_users = np.bincount(data.items, minlength=3000)
+    num_users = np.bincount(data.item_labels, minlength=3000)
     slope = np.polyfit(np.log(np.arange(30, 3001)), np.log(num_users[29:]), 1)[0]
     assert -0.7 < slope < -0.5  # −2/3, less what the most active, who pick nearly all, add
 
@@ -292,8 +293,7 @@ def test_population_pairs(crowd):
 def test_population_scores_and_values(crowd):
     data, scores = crowd.comparisons, crowd.scores
     assert stats.kstest((scores[::50] - 7) / 50, "norm").pvalue > 1e-4
-    start = np.repeat(data.item_offsets[:-1], np.diff(data.row_offsets))
-    noise = data.value - (scores[start + data.a] - scores[start + data.b])
+    noise = data.value - (scores[np.asarray(data.a)] - scores[np.asarray(data.b)])
     assert stats.kstest(noise[::50], "norm").pvalue > 1e-4
 
 

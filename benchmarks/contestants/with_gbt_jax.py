@@ -24,19 +24,23 @@ def comparisons_of(problem: Problem, dtype: type = np.float64) -> gbt.Comparison
 
 
 def fit(problem: Problem, dtype: type = np.float64, **tolerances: float) -> Solve:
-    """`fit` of one problem, `fit_users` of many."""
+    """`fit` of one problem, or of many as groups."""
     model = model_of(problem, dtype)
     if problem.num_users == 1:
         rows = comparisons_of(problem, dtype)
         return lambda: np.asarray(gbt.fit(model, rows, **tolerances).scores)
-    users = gbt.UserComparisons.from_arrays(
-        problem.owner[problem.a], problem.a, problem.b, problem.value.astype(dtype)
+    rows = gbt.Comparisons(
+        problem.a,
+        problem.b,
+        problem.value.astype(dtype),
+        num_items=problem.num_items,
+        group=problem.owner[problem.a],
     )
 
     def solve() -> np.ndarray:
-        # Items without comparisons are not among the users'; their score is the prior's mean.
+        # The groups have no scores for items without comparisons: these have the prior's mean.
         scores = np.zeros(problem.num_items)
-        scores[users.items] = gbt.fit_users(model, users, **tolerances).scores
+        scores[rows.item_labels] = gbt.fit(model, rows, **tolerances).scores
         return scores
 
     return solve
@@ -66,11 +70,12 @@ def with_std(problem: Problem) -> Solve:
 
 
 def with_likelihood_intervals(problem: Problem) -> Solve:
-    """Scores and how far down and up the likelihood of each falls by one unit of its log."""
+    """Rows: score, distances down and up at which its log-likelihood has fallen by 1."""
 
     def solve() -> np.ndarray:
         found = fitted(problem)
-        return np.stack([found.scores, *gbt.uncertainty.likelihood_intervals(found)])
+        score, lower, upper = gbt.uncertainty.likelihood_intervals(found)
+        return np.stack([score, score - lower, upper - score])
 
     return solve
 

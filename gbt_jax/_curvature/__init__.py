@@ -10,6 +10,6 @@ from ._dense import DenseCurvature as DenseCurvature
 from ._iterative import IterativeCurvature as IterativeCurvature
 from ._make import curvature as curvature
 from ._make import curvature_of as curvature_of
-from ._make import held_draws as held_draws
 from ._make import refuse_unfinished as refuse_unfinished
+from ._make import regularised_draws as regularised_draws
 from ._make import variances as variances

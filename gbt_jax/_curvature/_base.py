@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Float
 
-from .._util._arrays import as_array, as_indices
+from .._util._arrays import ArrayLike, as_array, as_indices
 from ._levels import Levels
 
 

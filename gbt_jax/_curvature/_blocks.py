@@ -67,7 +67,7 @@ class BlockCurvature(AbstractCurvature):
             factor = _factors(filled)
             normal = generator.standard_normal((count, size, num), share.dtype)
             drawn[items] = (factor @ normal)[at]
-        return levels.removed(as_array(drawn))
+        return levels.remove(as_array(drawn))
 
     def reduced_entries(self, a: Array, b: Array) -> Array:
         """Looked up; zero between groups."""
@@ -176,7 +176,7 @@ def _inverses(
     where = np.repeat(np.arange(groups.size), item_counts)
     place = items - np.repeat(layout.item_offsets[groups], item_counts)
 
-    def filled(column: np.ndarray | Array, padding: float) -> np.ndarray:
+    def fill(column: np.ndarray | Array, padding: float | int) -> np.ndarray:
         result = np.full((groups.size, size), padding, np.float64)
         result[where, place] = np.asarray(column)[items]
         return result
@@ -185,17 +185,17 @@ def _inverses(
     flat += layout.a[rows].astype(np.int64) * size + layout.b[rows]
     half = np.bincount(flat, row_curvature[rows], groups.size * size * size)
     half = half.reshape(groups.size, size, size)
-    component, share = filled(levels.component, -1), filled(levels.share, 0)
-    added, precision = filled(levels.added, 0), filled(levels.precision, 0)
+    component, share = fill(levels.component, -1), fill(levels.share, 0)
+    added, precision = fill(levels.added, 0), fill(levels.precision, 0)
     together = component[:, :, None] == component[:, None, :]
     outer = np.where(together, share[:, :, None], 0)
     matrix = added[:, :, None] * outer - half - half.transpose(0, 2, 1)
     diagonal = np.arange(size)
-    matrix[:, diagonal, diagonal] += filled(item_diagonal, 1)
+    matrix[:, diagonal, diagonal] += fill(item_diagonal, 1)
     scale = 1 / np.sqrt(matrix[:, diagonal, diagonal])
     scaled = matrix * scale[:, :, None] * scale[:, None, :]
     whole = np.linalg.inv(scaled) * scale[:, :, None] * scale[:, None, :]
-    held = filled(levels.held, 1)
+    held = fill(levels.held, 1)
     reduced = whole - outer / held[:, :, None]
     reduced = 0.5 * (reduced + reduced.transpose(0, 2, 1))
     reduced *= ((component >= 0)[:, :, None]) & ((component >= 0)[:, None, :])

@@ -41,14 +41,14 @@ class DenseCurvature(AbstractCurvature):
         filled = self.reduced + jnp.where(together, (levels.share / levels.held)[:, None], 0)
         factor = lax.linalg.cholesky(filled, symmetrize_input=False)
         normal = jax.random.normal(key, (self.num_items, num), self.reduced.dtype)
-        return levels.removed(factor @ normal)
+        return levels.remove(factor @ normal)
 
 
 def dense_curvature(fit: Fit) -> DenseCurvature:
     """Factorise M at the scores: small ones as a group's, to the same bits."""
     rows = fit.comparisons
     if rows.num_items > SMALL_CURVATURE_ITEMS:
-        return _factorised(rows, *parts_of_hessian(fit.model, rows, fit.scores))
+        return _factorise(rows, *parts_of_hessian(fit.model, rows, fit.scores))
     found = block_curvature(fit)
     size = rows.num_items
     return DenseCurvature(
@@ -60,7 +60,7 @@ def dense_curvature(fit: Fit) -> DenseCurvature:
 
 
 @jax.jit
-def _factorised(
+def _factorise(
     comparisons: Comparisons, curvature: Array, diagonal: Array, levels: Levels
 ) -> DenseCurvature:
     # κ u_c u_cᵀ is added to M, at the scale of its component, and taken off the inverse again.

@@ -54,7 +54,7 @@ def eliminate(
         chosen = _independent(joined)
         if np.count_nonzero(chosen) <= _LEAST_SHARE * items.size:
             break
-        one, joined, precision = _eliminated(joined, precision, items, chosen)
+        one, joined, precision = _eliminate_items(joined, precision, items, chosen)
         rounds.append(one)
         items = items[~chosen]
     matrix = -joined.toarray()
@@ -104,7 +104,7 @@ def _independent(joined: Sparse) -> np.ndarray:
     return np.isfinite(order) & (order < first)
 
 
-def _eliminated(
+def _eliminate_items(
     joined: Sparse, precision: np.ndarray, items: np.ndarray, chosen: np.ndarray
 ) -> tuple[_Round, Sparse, np.ndarray]:
     """(the round, what joins the items that are left, their prior precisions)."""

@@ -87,7 +87,7 @@ class IterativeCurvature(AbstractCurvature):
         width = jnp.sqrt(levels.share)[:, None] * levels.common_draws(num, key=level)
         pulls = self._pulls(num, key=own)
         x = self.reduced_solve(pulls) + lax.rsqrt(held)[:, None] * width
-        image = levels.removed(pulls) + jnp.sqrt(held)[:, None] * width
+        image = levels.remove(pulls) + jnp.sqrt(held)[:, None] * width
         diagonal = self.hessian_diagonal + levels.added * levels.share
         squares = jnp.square(x - image / diagonal[:, None])
         mean = jnp.mean(squares, axis=1)
@@ -157,14 +157,14 @@ def _solve_block(of: IterativeCurvature, rhs: Array) -> tuple[Array, Array]:
         size = jnp.linalg.norm(b)
         return x, jnp.linalg.norm(b - product(x)) / jnp.where(size > 0, size, 1)
 
-    solved, errors = jax.vmap(column, 1, (1, 0))(levels.removed(rhs))
-    return levels.removed(solved), jnp.max(errors, initial=0)
+    solved, errors = jax.vmap(column, 1, (1, 0))(levels.remove(rhs))
+    return levels.remove(solved), jnp.max(errors, initial=0)
 
 
 def _held_product(of: IterativeCurvature, v: Array) -> Array:
     """M v with κ u_c u_cᵀ added to M as in `_dense.py`."""
     image = hessian_product(of.model, of.comparisons, of.edges.curvature, v)
-    return image + of.levels.added * (v - of.levels.removed(v[:, None])[:, 0])
+    return image + of.levels.added * (v - of.levels.remove(v[:, None])[:, 0])
 
 
 def _known_log_determinant(of: IterativeCurvature) -> Array:

@@ -18,13 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import ArrayLike
 
 from .._data._comparisons import Comparisons
 from .._data._graph import component_numbers
 from .._data._incidence import item_sums_on_host
 from .._inference._objective import row_derivatives
 from .._model import Model
+from .._util._arrays import ArrayLike
 
 
 class Levels(eqx.Module):
@@ -39,13 +39,13 @@ class Levels(eqx.Module):
     is_loose: Any  # whether a level that is not split off is lost in rounding
 
     @property
-    def is_free(self) -> Array:
+    def is_free(self) -> Array | np.ndarray:
         """Items whose component no prior holds."""
         return (self.share > 0) & (self.precision == 0)
 
     # Jitted, because every operation by itself would be compiled for every shape.
     @jax.jit
-    def removed(self, x: Array) -> Array:
+    def remove(self, x: Array) -> Array:
         """Columns without their components along u_c."""
         return x - self._means(x)
 

@@ -57,7 +57,7 @@ def variances(fit: Fit, using: AbstractCurvature | None = None) -> Float[Array, 
     return as_array(inverse_diagonal(elimination), fit.scores.dtype)
 
 
-def held_draws(fit: Fit, num: int, key: PRNGKeyArray) -> np.ndarray | None:
+def regularised_draws(fit: Fit, num: int, key: PRNGKeyArray) -> np.ndarray | None:
     """Draws as `AbstractCurvature.draws` has them, where that is faster without N."""
     elimination = _elimination(fit)
     if elimination is None:

@@ -7,10 +7,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import ArrayLike, Float, Int
+from jaxtyping import Float, Int
 
-from .._util._arrays import as_array, floating, is_concrete, whole_number
-from ._groups import Labels, number_labels, number_nodes
+from .._util._arrays import ArrayLike, Integer, as_array, floating, is_concrete, whole_number
+from ._labels import Labels, number_labels, number_nodes
 from ._partition import ONE, AbstractPartition, Segments
 
 
@@ -55,7 +55,7 @@ class Comparisons(eqx.Module):
         value: ArrayLike,
         weight: ArrayLike | None = None,
         *,
-        num_items: int,
+        num_items: Integer,
         group: ArrayLike | None = None,
         is_merged: bool = False,
     ):
@@ -67,7 +67,7 @@ class Comparisons(eqx.Module):
             self.value, self.weight = _columns_of_groups(value, weight, a.size)
         else:
             if is_concrete(a, b, value, weight):
-                a, b = _indices("a", a, num_items), _indices("b", b, num_items)
+                a, b = _indices("a", a, self.num_items), _indices("b", b, self.num_items)
                 value, weight = _checked_columns(a, b, value, weight)
             self.value = floating(value)
             weights = jnp.ones_like(self.value) if weight is None else floating(weight)
@@ -90,14 +90,14 @@ class Comparisons(eqx.Module):
         `Fit.group` give the label of each score. A float32 column of values keeps its dtype.
         """
         first, second = np.asarray(a), np.asarray(b)
+        for name, x in (("a", first), ("b", second)):
+            number_labels(name, x[:1] if x.ndim else x)  # refuses what is no label, by name
         kinds = [_kind(x) for x in (first, second)]
         if first.shape == second.shape and first.size and kinds[0] != kinds[1]:
             raise ValueError(
                 f"a and b must both be integers or both strings, not {first.dtype} and "
                 f"{second.dtype}"
             )
-        for name, x in (("a", first), ("b", second)):
-            number_labels(name, x[:1])  # refuses what is no label, by name
         items, number = number_labels("a and b", np.concatenate([first, second]))
         ends = number[: first.size], number[first.size :]
         if group is None:
@@ -137,10 +137,13 @@ class Comparisons(eqx.Module):
         """The position of a group's label."""
         if self.num_groups is None:
             raise TypeError("these comparisons have no groups")
-        found = np.flatnonzero(self.group_labels == group) if np.ndim(group) == 0 else []
-        if not len(found):
-            raise KeyError(group)
-        return int(found[0])
+        labels = self.group_labels
+        is_text = labels.dtype.kind in "US"
+        if isinstance(group, str | bytes if is_text else int | np.integer):
+            place = int(np.searchsorted(labels, group))
+            if place < labels.size and labels[place] == group:
+                return place
+        raise KeyError(group)
 
     def with_values(self, value: ArrayLike) -> "Comparisons":
         """The same pairs with other outcomes."""
@@ -155,13 +158,14 @@ class Comparisons(eqx.Module):
 
         The loss of n rows of a pair, Σ w_i (Φ(t) − r_i t), depends on the sums of w and w·r alone.
         Averages need not be values that one comparison can take, so their support is checked as an
-        interval. Rows of weight 0 are left out.
+        interval. Rows of weight 0 are left out. An invalid weight spoils the merged row too.
         """
         if not is_concrete(self):
             raise ValueError("merged() changes shapes, so it cannot be used under a transformation")
         a, b = np.asarray(self.a), np.asarray(self.b)
         value, weight = np.asarray(self.value), np.asarray(self.weight)
-        kept = weight > 0
+        weight = np.where(weight < 0, np.nan, weight)
+        kept = weight != 0
         low, high = np.minimum(a, b)[kept], np.maximum(a, b)[kept]
         signed = np.where(a < b, value, -value)[kept]
         keys = low.astype(np.int64) * self.num_items + high
@@ -170,7 +174,8 @@ class Comparisons(eqx.Module):
         order = np.argsort(first)
         pair, row = pair[order], np.argsort(order)[row]
         total = np.bincount(row, weight[kept], pair.size).astype(value.dtype)
-        mean = np.bincount(row, weight[kept] * signed, pair.size).astype(value.dtype) / total
+        with np.errstate(invalid="ignore"):  # an infinite weight is invalid, and found later
+            mean = np.bincount(row, weight[kept] * signed, pair.size).astype(value.dtype) / total
         size = max(self.num_items, 1)
         return self._with_rows(pair // size, pair % size, mean, total, is_merged=True)
 

@@ -1,78 +1,15 @@
-"""Groups of comparisons on the host: labels, and rows in the order of their groups.
+"""Rows in the order of their groups, on the host.
 
 Groups share the model and nothing else. A batch of them is a disjoint union of comparison graphs:
 item i of two groups is two items, with a score each, numbered group by group.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import NamedTuple
 
-import jax
 import numpy as np
-from jaxtyping import ArrayLike
 
-if TYPE_CHECKING:
-    from ._comparisons import Comparisons
-
-
-@final
-class Labels:
-    """The labels of groups and items, beside the arrays: `None` where there are none.
-
-    A pytree without leaves and without content: transformations neither see labels, so that other
-    ones cause no retracing, nor keep them. `layout` keeps what `sort_by_group` found.
-    """
-
-    def __init__(self, groups: np.ndarray | None = None, items: np.ndarray | None = None):
-        self.groups, self.items = groups, items
-        self.layout: GroupedRows | None = None
-
-    def __repr__(self) -> str:
-        counts = [None if x is None else x.size for x in (self.groups, self.items)]
-        return f"Labels(groups={counts[0]}, items={counts[1]})"
-
-
-jax.tree_util.register_pytree_node(Labels, lambda _: ((), None), lambda *_: Labels())
-
-
-def number_labels(name: str, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """(distinct labels ascending, the number of each entry's label) of integers or strings."""
-    array = np.asarray(labels)
-    if array.dtype.kind == "O" and all(isinstance(label, str) for label in array.flat):
-        array = array.astype(str)
-    if array.size == 0:
-        array = array.astype(np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iuUS":
-        raise ValueError(
-            f"{name} must be a vector of integers or strings, not {array.dtype} of shape "
-            f"{array.shape}"
-        )
-    if array.dtype.kind in "iu":
-        return np.unique(array, return_inverse=True)
-    # A dictionary finds the distinct strings in a tenth of the time of sorting them all.
-    first: dict[Any, int] = {}
-    seen = np.fromiter((first.setdefault(x, len(first)) for x in array.tolist()), np.int64)
-    distinct = np.array(list(first), array.dtype)
-    order = np.argsort(distinct)
-    place = np.empty_like(order)
-    place[order] = np.arange(order.size)
-    return distinct[order], place[seen]
-
-
-class Nodes(NamedTuple):
-    """Items of groups, numbered together, group by group."""
-
-    a: np.ndarray  # the number of each row's first item,
-    b: np.ndarray  # and of its second
-    group: np.ndarray  # the group of each item, ascending
-    item: np.ndarray  # and which item of the group it is
-
-
-def number_nodes(group: np.ndarray, a: np.ndarray, b: np.ndarray, num_items: int) -> Nodes:
-    """Number the pairs (group, item) that occur in rows."""
-    base = group.astype(np.int64) * num_items
-    distinct, number = np.unique(np.concatenate([base + a, base + b]), return_inverse=True)
-    size = max(num_items, 1)
-    return Nodes(number[: a.size], number[a.size :], distinct // size, distinct % size)
+from ._comparisons import Comparisons
+from ._labels import Labels as Labels
 
 
 class GroupedRows(NamedTuple):
@@ -100,7 +37,7 @@ class GroupedRows(NamedTuple):
         return np.repeat(np.arange(self.num_rows.size), self.num_rows)
 
 
-def sort_by_group(comparisons: "Comparisons") -> GroupedRows:
+def sort_by_group(comparisons: Comparisons) -> GroupedRows:
     """The rows of comparisons, group by group; those without groups are one."""
     labels = comparisons.labels
     if labels.layout is None:
@@ -108,7 +45,7 @@ def sort_by_group(comparisons: "Comparisons") -> GroupedRows:
     return labels.layout
 
 
-def _layout(comparisons: "Comparisons") -> GroupedRows:
+def _layout(comparisons: Comparisons) -> GroupedRows:
     a, b = np.asarray(comparisons.a), np.asarray(comparisons.b)
     row = np.arange(a.size)
     if comparisons.group is None or comparisons.num_groups is None:

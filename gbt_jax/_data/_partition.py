@@ -1,6 +1,6 @@
 """Independent problems side by side, and sums and maxima over each of them.
 
-Problems laid one after the other (one per user, say) are one problem whose graph falls apart. What
+Problems laid one after the other (one per group, say) are one problem whose graph falls apart. What
 a solver needs to treat them so, each with its own step lengths and its own end, is to know which
 problem an entry belongs to.
 """
@@ -82,7 +82,7 @@ class One(AbstractPartition):
 
 
 ONE = One()
-TILE = 8  # entries: small users are filled up to a multiple
+TILE = 8  # entries: small groups are filled up to a multiple
 
 
 @final
@@ -141,16 +141,16 @@ class Tiles(AbstractPartition):
 
     def total(self, entries: Array) -> Array:
         """Sums of tiles, then of segments of them."""
-        return self._segments.total(_by_halves(jnp.add, list(self._tiled(entries))))
+        return self._segments.total(_by_halves(jnp.add, list(self._as_tiles(entries))))
 
     def inner(self, x: Array, y: Array) -> Array:
         """Sums of products."""
-        pairs = zip(self._tiled(x), self._tiled(y), strict=True)
+        pairs = zip(self._as_tiles(x), self._as_tiles(y), strict=True)
         return self._segments.total(_by_halves(jnp.add, [one * other for one, other in pairs]))
 
     def largest(self, entries: Array) -> Array:
         """Maxima of tiles, then of segments of them."""
-        return self._segments.largest(_by_halves(jnp.maximum, list(self._tiled(entries))))
+        return self._segments.largest(_by_halves(jnp.maximum, list(self._as_tiles(entries))))
 
     def spread(self, per_problem: Array) -> Array:
         """One number for each tile, repeated."""
@@ -164,7 +164,7 @@ class Tiles(AbstractPartition):
     def _segments(self) -> Segments:
         return Segments(self.index, self.count)
 
-    def _tiled(self, entries: Array) -> Array:
+    def _as_tiles(self, entries: Array) -> Array:
         return entries.reshape(TILE, -1, *entries.shape[1:])
 
 

@@ -71,7 +71,7 @@ def fit_groups(
         if mesh is None:
             found = [solve_chunk(inputs[0], tolerances, **options)]
         else:
-            inputs += [_emptied(inputs[0])] * (lanes - len(inputs))
+            inputs += [_empty_chunk(inputs[0])] * (lanes - len(inputs))
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *inputs)
             together = _solve_sharded(stacked, tolerances, mesh=mesh, **options)
             found = [Answer(*(np.asarray(x)[i] for x in together)) for i in range(len(chunks))]
@@ -87,7 +87,7 @@ def fit_groups(
 
 
 def _blank_answers(comparisons: Comparisons) -> Answer:
-    count, dtype = comparisons.num_groups, np.dtype(comparisons.value.dtype)
+    count, dtype = comparisons.num_groups or 0, np.dtype(comparisons.value.dtype)
     return Answer(
         scores=np.full(comparisons.num_items, np.nan, dtype),
         result_code=np.zeros(count, np.int32),
@@ -99,9 +99,9 @@ def _blank_answers(comparisons: Comparisons) -> Answer:
 
 
 def _store(answers: Answer, chunk: Chunk, answer: Answer) -> None:
-    answers.scores[chunk.slots] = np.asarray(answer.scores)[chunk.items]
+    answers.scores[chunk.nodes] = np.asarray(answer.scores)[chunk.items]
     for whole, part in zip(answers[1:], answer[1:], strict=True):
-        whole[chunk.users] = np.asarray(part)[: chunk.users.size]
+        whole[chunk.groups] = np.asarray(part)[: chunk.groups.size]
 
 
 class _Input(NamedTuple):
@@ -135,32 +135,36 @@ class _Data(NamedTuple):
     @staticmethod
     def of(model: Model, comparisons: Comparisons, initial: Array | None) -> "_Data":
         layout, dtype = sort_by_group(comparisons), np.dtype(comparisons.value.dtype)
-        columns = (np.asarray(x)[layout.row] for x in (comparisons.value, comparisons.weight))
-        prior = (
-            np.asarray(per_item(x, comparisons), dtype) for x in (model.prior_std, model.prior_mean)
+        return _Data(
+            model=model,
+            layout=layout,
+            value=np.asarray(comparisons.value)[layout.row],
+            weight=np.asarray(comparisons.weight)[layout.row],
+            prior_std=np.asarray(per_item(model.prior_std, comparisons), dtype),
+            prior_mean=np.asarray(per_item(model.prior_mean, comparisons), dtype),
+            initial=None if initial is None else np.asarray(initial),
+            may_be_unbounded=may_be_unbounded(model),
+            is_merged=comparisons.is_merged,
         )
-        start = None if initial is None else np.asarray(initial)
-        settings = may_be_unbounded(model), comparisons.is_merged
-        return _Data(model, layout, *columns, *prior, start, *settings)
 
     def pack(self, shape: Shape, groups: np.ndarray) -> Chunk:
         layout = self.layout
         return pack(shape, groups, layout.item_offsets, layout.row_offsets, layout.a, layout.b)
 
     def input(self, chunk: Chunk) -> _Input:
-        std = self.prior_std[chunk.slots]
+        std = self.prior_std[chunk.nodes]
         inputs = _Input(
             # Padding has the parameters of any row.
-            self.model.law.at_rows(chunk.padded(self.layout.row)),
+            self.model.law.at_rows(chunk.pad(self.layout.row)),
             chunk.owner,
             chunk.a,
             chunk.b,
-            chunk.padded(self.value),
-            chunk.padded(self.weight),
+            chunk.pad(self.value),
+            chunk.pad(self.weight),
             # A smaller σ of padding does not widen anybody's error bound.
             chunk.at_items(std, std.min(initial=np.inf)),
-            chunk.at_items(self.prior_mean[chunk.slots], 0),
-            None if self.initial is None else chunk.at_items(self.initial[chunk.slots], 0),
+            chunk.at_items(self.prior_mean[chunk.nodes], 0),
+            None if self.initial is None else chunk.at_items(self.initial[chunk.nodes], 0),
             np.zeros(chunk.shape.num_problems, bool),
         )
         if self.may_be_unbounded:
@@ -202,7 +206,7 @@ def _is_firm(inputs: _Input) -> bool:
     return is_firm(inputs.prior_std, inputs.a, inputs.b, inputs.weight, inputs.prior_std.size)
 
 
-def _emptied(inputs: _Input) -> _Input:
+def _empty_chunk(inputs: _Input) -> _Input:
     """A chunk without comparisons, for a device that has nothing left to do."""
     return inputs._replace(weight=np.zeros_like(inputs.weight), value=np.zeros_like(inputs.value))
 

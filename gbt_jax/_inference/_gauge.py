@@ -27,14 +27,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import ArrayLike
 
 from .._data._comparisons import Comparisons
 from .._data._graph import component_labels
 from .._data._incidence import item_sums, item_sums_on_host
 from .._data._partition import ONE, AbstractPartition
 from .._model import Model
-from .._util._arrays import gather, is_concrete
+from .._util._arrays import ArrayLike, gather, is_concrete
 
 Projector = Callable[[Array], Array]
 

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Float
 
 from .._data._comparisons import Comparisons
 from .._data._incidence import (
@@ -26,7 +26,7 @@ from .._data._incidence import (
 )
 from .._data._partition import ONE, AbstractPartition
 from .._model import Model
-from .._util._arrays import floating, gather
+from .._util._arrays import ArrayLike, floating, gather
 
 _LANES, _LANE_ROWS = 8, 512
 # How much larger gradients may be beside their errors item by item than they are all together.
@@ -71,7 +71,7 @@ def negative_log_posterior(
     """L(θ): the negative log-posterior of the scores, up to a constant.
 
     Each row of `comparisons` counts once, with its weight. Differentiable in every argument and
-    jitted; `jax.vmap` it over stacked comparisons and scores for many users. `prior_std=inf`
+    jitted; `jax.vmap` it over stacked comparisons and scores for many data sets. `prior_std=inf`
     contributes nothing; without comparisons only the prior is left.
     """
     model.check_rows(len(comparisons))

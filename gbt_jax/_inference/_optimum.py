@@ -69,7 +69,7 @@ def find_optimum(
     mean, precision = model.prior(comparisons, comparisons.value.dtype)
     # The solver sees scores less their common level, so that a large one costs it no digits.
     relative = eqx.tree_at(lambda model: model.prior_mean, model, mean - gauge.level)
-    start = gauge.centre_relative(jnp.where(precision > 0, mean - gauge.level, 0))
+    start = gauge.centre_relative(jnp.where(precision > 0, relative.prior_mean, 0))
     if initial is not None:
         warm = gauge.centre_relative(initial - gauge.level)
         is_better = jnp.less(*(losses(relative, comparisons, x, partition) for x in (warm, start)))
@@ -105,15 +105,13 @@ def find_optimum(
     )
     scores = gauge.centre_relative(outcome.x) + gauge.level
     verdict = certify(model, comparisons, scores, gauge, partition)
-    is_right = verdict.is_certified
+    is_right, bound = verdict.is_certified, verdict.error_bound
     if tolerances is not None:
-        is_right |= (verdict.error_bound <= allowed_error(scores)) & jnp.isfinite(
-            verdict.error_bound
-        )
+        is_right |= (bound <= allowed_error(scores)) & jnp.isfinite(bound)
     code = _result_code(is_right, outcome.converged, verdict.gradient_norm, is_bad)
     return Optimum(
         scores=jnp.where(partition.spread(is_bad), jnp.nan, scores),
-        error_bound=jnp.where(is_bad, jnp.inf, verdict.error_bound),
+        error_bound=jnp.where(is_bad, jnp.inf, bound),
         gradient_norm=jnp.where(is_bad, jnp.nan, verdict.gradient_norm),
         result_code=code,
         newton_steps=outcome.newton_steps,

@@ -1,6 +1,6 @@
 """How a fit can end."""
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import numpy as np
@@ -44,23 +44,28 @@ class Result(eqx.Module):
     `==` compares element by element, inside `jit` too: `fit.result == gbt.RESULTS.successful`.
     """
 
-    code: Int[Array, "..."] | np.ndarray
+    code: Int[Array, "..."] | np.ndarray | np.integer
 
-    def __eq__(self, other: object) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __eq__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, other: object
+    ) -> Array | np.ndarray | np.bool_:
         if not isinstance(other, Result):
             raise TypeError(f"compare a result with a member of RESULTS, not {other!r}")
         codes = (np.asarray(x) if is_concrete(x) else x for x in (self.code, other.code))
         first, second = codes
-        return first == second  # pyright: ignore[reportReturnType]
+        return first == second
 
-    def __ne__(self, other: object) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return ~(self == other)  # pyright: ignore[reportReturnType]
+    def __ne__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, other: object
+    ) -> Array | np.ndarray | np.bool_:
+        return ~(self == other)
 
     def __hash__(self) -> int:
         return hash(np.asarray(self.code).tobytes())
 
     def __getitem__(self, group: int) -> "Result":
-        return Result(self.code[group])
+        codes: Any = self.code  # a single result has no groups, and raises here
+        return Result(codes[group])
 
     @property
     def name(self) -> str:

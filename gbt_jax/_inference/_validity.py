@@ -44,15 +44,21 @@ def refuse_outside(law: AbstractRootLaw, comparisons: Comparisons, name: str = "
     )
 
 
-def describe_invalid_row(law: AbstractRootLaw, comparisons: Comparisons) -> str:
-    """What is wrong with the first row that makes no sense, by the labels of its items."""
+def describe_invalid_row(
+    law: AbstractRootLaw, comparisons: Comparisons, numbers: np.ndarray | None = None
+) -> str:
+    """What is wrong with the first row that makes no sense, by the labels of its items.
+
+    `numbers` are those of the rows in the data that they were taken from.
+    """
     columns = comparisons.a, comparisons.b, comparisons.value, comparisons.weight
     is_invalid = invalid_rows(law, *columns, is_merged=comparisons.is_merged)
     row = int(np.flatnonzero(is_invalid)[0])
     a, b, value, weight = (np.asarray(column)[row] for column in columns)
     first, second = (repr(comparisons.item_labels[x].item()) for x in (a, b))
+    number = row if numbers is None else numbers[row]
     return (
-        f"row {row} compares {first} with {second}, value {value:g}, weight {weight:g}; values "
+        f"row {number} compares {first} with {second}, value {value:g}, weight {weight:g}; values "
         f"must lie in the support of {type(law).__name__}, weights must be finite and not "
         "negative, and no item is compared with itself"
     )

@@ -1,13 +1,25 @@
 """Arrays at the door: one place that turns what a person passes into checked arrays."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jaxtyping import ArrayLike
+
+
+@runtime_checkable
+class SupportsArray(Protocol):
+    """A column of a data frame, or anything else that `numpy.asarray` converts."""
+
+    def __array__(self) -> np.ndarray: ...
+
+
+# What public functions accept: arrays of JAX and NumPy, numbers, lists, columns of data frames.
+ArrayLike = jax.typing.ArrayLike | Sequence[Any] | SupportsArray
+Integer = int | np.integer  # the number of an item, or of anything else
 
 
 def is_concrete(*values: object) -> bool:

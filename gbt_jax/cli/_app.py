@@ -1,4 +1,4 @@
-"""The commands, each in a file of its own; this one puts them together."""
+"""The command-line application: all commands, each from its own file."""
 
 import typer
 
@@ -6,7 +6,7 @@ from ._audit import audit
 from ._check import check
 from ._demo import demo
 from ._fit import fit
-from ._options import expanded
+from ._options import expand_options
 from ._presets import presets
 from ._report import report
 from ._simulate import simulate
@@ -19,7 +19,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (fit, check, audit, simulate, report, demo, presets):
-    app.command(command.__name__)(expanded(command))
+    app.command(command.__name__)(expand_options(command))
 
 
 def _version(value: bool) -> None:

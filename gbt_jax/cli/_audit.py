@@ -1,14 +1,15 @@
-"""`gbt audit`: which comparisons a ranking rests on, and whether it keeps its promises."""
+"""`gbt audit`: the comparisons that decide a ranking, and checks of its guarantees."""
 
 import json
 import math
+import re
 import sys
 from typing import Annotated, Any
 
 import typer
 
 from . import _session
-from ._options import ModelOptions, SaidOptions, TableOptions
+from ._options import ModelOptions, PrintOptions, TableOptions
 from ._session import console
 
 _INFLUENCES = 10  # shown
@@ -17,44 +18,49 @@ _INFLUENCES = 10  # shown
 def audit(
     table: TableOptions,
     model: ModelOptions,
-    said: SaidOptions,
+    printing: PrintOptions,
     group: Annotated[
         str | None,
-        typer.Option(help="Which group, where there are several: its labels, with commas."),
+        typer.Option(help="Group to audit, if there are several: its labels, separated by commas."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most comparisons to change the top.")] = 100,
+    limit: Annotated[
+        int,
+        typer.Option(min=1, help="Largest set of comparisons to try for changing the first place."),
+    ] = 100,
 ) -> int:
-    """Look behind a ranking: what the first place rests on, and which comparisons matter most.
+    """Find the comparisons that decide the first place, and those with the largest influence.
 
-    Also checks that scores move with what is said of them, and that no comparison moves them
-    further than the law allows. The exit code is 1 if one of these fails.
+    Also checks monotonicity, and that no comparison moves the scores further than the law allows.
+    The exit code is 1 if one of these checks fails.
     """
     _session.start()
-    ranking = model.ranking(table.votes(), progress=not said.quiet)
-    number = _number(ranking, group)
-    found = _found(ranking, number, limit)
-    if said.json:
+    ranking = model.ranking(table.votes(), progress=not printing.quiet)
+    number = _group_number(ranking, group)
+    found = _audit_group(ranking, number, limit)
+    if printing.json:
         sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=1) + "\n")
-    elif not said.quiet:
+    elif not printing.quiet:
         _show(found)
     return 1 if any(check["holds"] is False for check in found["checks"]) else 0
 
 
-def _number(ranking: Any, group: str | None) -> int:
-    """The position of the chosen group among the fits."""
+def _group_number(ranking: Any, group: str | None) -> int:
+    """The number of the selected group."""
+    from ..frames._suggestions import unknown
+
     names = [ranking.votes.group_name(code) for code in ranking.fit.groups]
     if group is None:
         if len(names) == 1:
             return 0
         shown = "; ".join(names[:5]) + (" …" if len(names) > 5 else "")
-        raise ValueError(f"there are {len(names)} groups: choose one by --group ({shown})")
+        raise ValueError(f"there are {len(names)} groups: select one with --group ({shown})")
     wanted = ", ".join(part.strip() for part in group.split(","))
     if wanted not in names:
-        raise ValueError(f"there is no group {group!r}; there are: {'; '.join(names[:10])}")
+        raise ValueError(unknown("group", group, names))
     return names.index(wanted)
 
 
-def _found(ranking: Any, number: int, limit: int) -> dict[str, Any]:
+def _audit_group(ranking: Any, number: int, limit: int) -> dict[str, Any]:
     import numpy as np
 
     from .._curvature import curvature
@@ -71,9 +77,10 @@ def _found(ranking: Any, number: int, limit: int) -> dict[str, Any]:
     layout = sort_by_group(ranking.fit.comparisons)
     rows = layout.row[slice(*layout.row_offsets[number : number + 2])]
     labels = one.item
+    one = _with_labels(one, [votes.label(code) for code in labels])
     made = curvature(one)
 
-    def told(row: int) -> dict[str, Any]:
+    def describe_row(row: int) -> dict[str, Any]:
         index = int(rows[row])
         return {
             "row": int(votes.row[index]) + 1,
@@ -82,11 +89,16 @@ def _found(ranking: Any, number: int, limit: int) -> dict[str, Any]:
             "value": float(votes.value[index]),
         }
 
+    def in_table(case: str) -> str:
+        """A case of a check, with the row number of the table instead of the group's."""
+        row = lambda found: f"row {describe_row(int(found[1]))['row']}"  # noqa: E731
+        return re.sub(r"^row (\d+)", row, case)
+
     changes = np.asarray(leave_out(one, using=made))
     lengths = np.nan_to_num(np.linalg.norm(changes, axis=0))
     largest = np.argsort(-lengths)[:_INFLUENCES]
     influences = [
-        told(row)
+        describe_row(row)
         | {
             "change": float(lengths[row]),
             "item": votes.label(labels[int(np.abs(changes[:, row]).argmax())]),
@@ -103,7 +115,7 @@ def _found(ranking: Any, number: int, limit: int) -> dict[str, Any]:
             "is_found": flip.is_found,
             "limit": flip.limit,
             "top_after": votes.label(labels[after]) if flip.is_found else None,
-            "rows": [told(row) for row in flip.rows.tolist()],
+            "rows": [describe_row(row) for row in flip.rows.tolist()],
         }
     checks = [check_monotone(one)]
     if np.isfinite(float(one.model.law.max_value)) and np.isfinite(one.model.prior_std).all():
@@ -120,13 +132,27 @@ def _found(ranking: Any, number: int, limit: int) -> dict[str, Any]:
                 "verdict": check.verdict,
                 "holds": check.holds,
                 "margin": None if math.isnan(check.margin) else check.margin,
-                "worst": check.worst,
+                "worst": in_table(check.worst),
                 "checked": check.checked,
                 "not_evaluated": check.not_evaluated,
             }
             for check in checks
         ],
     }
+
+
+def _with_labels(fit: Any, labels: list[Any]) -> Any:
+    """The fit with other labels of items, for messages that name them."""
+    import equinox as eqx
+    import numpy as np
+
+    from .._data._comparisons import Comparisons
+
+    # Labels ascend with the numbers of items, so that the numbers stay the same.
+    rows, names = fit.comparisons, np.array(labels)
+    a, b = names[np.asarray(rows.a)], names[np.asarray(rows.b)]
+    named = Comparisons.from_labels(a, b, rows.value, rows.weight)
+    return eqx.tree_at(lambda fit: fit.comparisons, fit, named)
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -141,12 +167,12 @@ def _show(found: dict[str, Any]) -> None:
             count = f"{len(flip['rows'])} of {found['comparisons']:,} comparisons"
             line = f"· {verbs[means]} {count} puts {flip['top_after']} first"
         else:
-            line = f"· no set of up to {flip['limit']} was found whose {means} changes that"
+            line = f"· no {means} of up to {flip['limit']} comparisons was found to change it"
         terminal.print(Text(line))
     rows = found["flips"]["removal"]["rows"]
     if rows:
-        terminal.print(_rows_table(rows[:_INFLUENCES], "\nThe comparisons that it rests on"))
-    terminal.print(_rows_table(found["influences"], "\nThe comparisons that move scores most"))
+        terminal.print(_rows_table(rows[:_INFLUENCES], "\nComparisons that decide the first place"))
+    terminal.print(_rows_table(found["influences"], "\nComparisons with the largest influence"))
     terminal.print()
     for check in found["checks"]:
         style = {True: "bold green", False: "red", None: "yellow"}[check["holds"]]

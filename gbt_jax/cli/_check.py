@@ -1,18 +1,18 @@
-"""`gbt check`: what to know about a table before its ranking is believed."""
+"""`gbt check`: problems in a table that make its ranking misleading."""
 
 import json
 import sys
 from typing import Any
 
 from . import _session
-from ._options import SaidOptions, TableOptions
-from ._session import console
+from ._options import PrintOptions, TableOptions
+from ._session import console, with_option_names
 
 _COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
 
-def check(table: TableOptions, said: SaidOptions) -> int:
-    """Look for problems in FILE: unconnected parts, swapped sides, repeats, sparsity …
+def check(table: TableOptions, printing: PrintOptions) -> int:
+    """Find problems in FILE: disconnected components, swapped sides, repeats, sparsity …
 
     The exit code is 1 if there are errors or warnings, 0 if there are only notes.
     """
@@ -20,11 +20,11 @@ def check(table: TableOptions, said: SaidOptions) -> int:
     from ..frames import check as find
 
     findings = find(table.votes())
-    if said.json:
+    if printing.json:
         listed = [finding._asdict() for finding in findings]
         problems = {"name": findings.name, "has_problems": findings.has_problems}
         sys.stdout.write(json.dumps(problems | {"findings": listed}, indent=1) + "\n")
-    elif not said.quiet:
+    elif not printing.quiet:
         _show(findings)
     return 1 if findings.has_problems else 0
 
@@ -37,10 +37,10 @@ def _show(findings: Any) -> None:
     first, *_ = str(findings).splitlines()
     terminal.print(Text(first))
     if not findings.findings:
-        terminal.print("nothing to worry about")
+        terminal.print("no problems found")
     for finding in findings:
         head = Text(f"\n{finding.severity}: ", style=_COLOURS[finding.severity])
-        terminal.print(head + Text(finding.what, style="default"))
-        terminal.print(Padding(Text(finding.advice), (0, 0, 0, 2)))
+        terminal.print(head + Text(with_option_names(finding.what), style="default"))
+        terminal.print(Padding(Text(with_option_names(finding.advice)), (0, 0, 0, 2)))
         for example in finding.examples:
             terminal.print(Padding(Text(f"· {example}", style="dim"), (0, 0, 0, 2)))

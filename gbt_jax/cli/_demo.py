@@ -1,4 +1,4 @@
-"""`gbt demo`: the main job on simulated users, with nothing to download."""
+"""`gbt demo`: a ranking from simulated comparisons."""
 
 from typing import Annotated
 
@@ -6,8 +6,8 @@ import typer
 
 from . import _session
 from ._fit import summary
+from ._ranking_table import show_ranking
 from ._session import console
-from ._shown import show_ranking
 
 # Names for the simulated items: teas need no explanation.
 _ITEMS = (
@@ -31,7 +31,7 @@ _USERS, _COMPARISONS, _LEVELS = 40, 12, 21
 
 
 def demo(
-    seed: Annotated[int, typer.Option(help="Of the simulated users.")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed of the simulation.")] = 1,
 ) -> int:
     """Rank fifteen teas from the sliders of forty simulated users."""
     _session.start()
@@ -78,17 +78,16 @@ def demo(
     terminal.print()
     show_ranking(ranking)
     order = [_ITEMS.index(row["item"]) for row in ranking.arrow.to_pylist()]
-    inside = _covered(ranking, np.asarray(truth)[order])
+    inside = _count_covered(ranking, np.asarray(truth)[order])
     terminal.print()
     terminal.print(
-        f"{inside} of the {len(_ITEMS)} intervals hold the score behind the simulation. With a "
-        "file of your own:"
+        f"{inside} of the {len(_ITEMS)} intervals contain the true score. With your own file:"
     )
     terminal.print("  gbt fit votes.csv --preset arena -o ranking.csv    (see gbt presets)")
     return 0
 
 
-def _covered(ranking, truth) -> int:
+def _count_covered(ranking, truth) -> int:
     rows = ranking.arrow.to_pylist()
     pairs = zip(rows, truth, strict=True)
     return sum(row["lower"] <= score <= row["upper"] for row, score in pairs)

@@ -6,35 +6,35 @@ from typing import Annotated, Any
 import typer
 
 from . import _session
-from ._options import ModelOptions, SaidOptions, TableOptions
+from ._options import ModelOptions, PrintOptions, TableOptions
+from ._ranking_table import show_ranking
 from ._session import note, warn
-from ._shown import show_ranking
 
 
 def fit(
     table: TableOptions,
     model: ModelOptions,
-    said: SaidOptions,
+    printing: PrintOptions,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", help="File to write: .csv, .tsv, .parquet, .json, .jsonl."),
     ] = None,
-    elo: Annotated[bool, typer.Option("--elo", help="Scores on the scale of Elo.")] = False,
+    elo: Annotated[bool, typer.Option("--elo", help="Print scores on the Elo scale.")] = False,
     anchor: Annotated[
-        str | None, typer.Option(help="Item whose Elo is 1000, instead of the average.")
+        str | None, typer.Option(help="Item with an Elo of 1000; by default a score of 0 has it.")
     ] = None,
 ) -> int:
     """Rank the items of FILE: scores, intervals and ranks.
 
     Prints a table on a terminal, and CSV into a pipe.
     """
-    from ..frames._files import check_written
+    from ..frames._files import check_output_name
 
     if output is not None:
-        check_written(output)
+        check_output_name(output)
     _session.start()
     votes = table.votes()
-    ranking = model.ranking(votes, progress=not said.quiet)
+    ranking = model.ranking(votes, progress=not printing.quiet)
     failures = ranking.failures()
     for failure in failures:
         warn(failure)
@@ -43,20 +43,19 @@ def fit(
     if elo or anchor is not None:
         ranking = ranking.to_elo(anchor=_label(anchor, votes))
     for line in summary(ranking):
-        note(line, quiet=said.quiet)
-    _write(ranking, output, as_json=said.json, digits=0 if elo else 2)
+        note(line, quiet=printing.quiet)
+    _write(ranking, output, as_json=printing.json, digits=0 if elo else 2)
     return 1 if failures else 0
 
 
 def _label(anchor: str | None, votes: Any) -> Any:
-    """The anchor as labels are: a number where they are numbers."""
-    if anchor is not None and not isinstance(votes.label(0), str):
-        return int(anchor)
-    return anchor
+    """The anchor as a label: an integer if labels are integers."""
+    is_integer = anchor is not None and anchor.lstrip("-").isdigit()
+    return int(anchor) if is_integer and not isinstance(votes.label(0), str) else anchor
 
 
 def summary(ranking: Any) -> list[str]:
-    """What was fitted and how it went, in a few lines."""
+    """Size, model and convergence in a few lines."""
     votes, facts = ranking.votes, ranking.facts
     groups = f" in {len(facts):,} groups" if len(facts) > 1 else ""
     lines = [
@@ -73,9 +72,7 @@ def summary(ranking: Any) -> list[str]:
     split = sum(fact["components"] > 1 for fact in facts)
     if split:
         where = f" in {split:,} groups" if len(facts) > 1 else ""
-        lines.append(
-            f"items fall into parts that no comparison connects{where}: see column component"
-        )
+        lines.append(f"the comparison graph is disconnected{where}: see column component")
     return lines
 
 

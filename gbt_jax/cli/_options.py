@@ -1,4 +1,4 @@
-"""Options that several commands share: how a table is read, and the model."""
+"""Options that several commands share: the table, the model and the output."""
 
 import dataclasses
 import inspect
@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-_TABLE, _MODEL = "How the table is read", "Model"
+_TABLE, _MODEL = "Table", "Model"
 
 
 def _table(help: str, **settings: Any) -> Any:
@@ -20,7 +20,7 @@ def _model(help: str, **settings: Any) -> Any:
 
 @dataclasses.dataclass
 class TableOptions:
-    """Which file, and what its columns are."""
+    """The file and its columns."""
 
     file: Annotated[
         str, typer.Argument(help="CSV, TSV, Parquet or JSON lines; - is standard input.")
@@ -35,21 +35,21 @@ class TableOptions:
     value_b: Annotated[str | None, _table("Column of b's count.", metavar="COLUMN")] = None
     weight: Annotated[str | None, _table("Column of weights.", metavar="COLUMN")] = None
     date: Annotated[str | None, _table("Column of dates.", metavar="COLUMN")] = None
-    judge: Annotated[str | None, _table("Column of who compared.", metavar="COLUMN")] = None
+    judge: Annotated[str | None, _table("Column of judges.", metavar="COLUMN")] = None
     by: Annotated[
         str | None,
-        _table(
-            "Columns, with commas; one ranking for each of their combinations.", metavar="NAMES"
-        ),
+        _table("Group columns, separated by commas: one ranking per combination.", metavar="NAMES"),
     ] = None
-    positive_favours: Annotated[str | None, _table("Side of positive grades: a or b.")] = None
-    max_value: Annotated[float | None, _table("Largest grade; inf if there is none.")] = None
+    positive_favours: Annotated[str | None, _table("Side that positive grades favour: a or b.")] = (
+        None
+    )
+    max_value: Annotated[float | None, _table("Largest grade; inf if grades are unbounded.")] = None
     ties: Annotated[
-        str, _table("model: leave them to the law; half: half a win each; drop: leave them out.")
+        str, _table("model: pass them to the law; half: half a win each; drop: leave them out.")
     ] = "model"
-    half_life: Annotated[float | None, _table("Days after which a comparison weighs half.")] = None
-    encoding: Annotated[str, _table("Of a text file, such as latin-1.")] = "utf-8"
-    delimiter: Annotated[str | None, _table("Between cells, where it is not a comma.")] = None
+    half_life: Annotated[float | None, _table("Days after which a weight halves.")] = None
+    encoding: Annotated[str, _table("Encoding of a text file, such as latin-1.")] = "utf-8"
+    delimiter: Annotated[str | None, _table("Delimiter of a text file.")] = None
 
     def votes(self) -> Any:
         """Read the file."""
@@ -66,7 +66,7 @@ class TableOptions:
 
 @dataclasses.dataclass
 class ModelOptions:
-    """Law and prior, where they are not the preset's."""
+    """Law, prior and intervals."""
 
     law: Annotated[
         str | None,
@@ -77,16 +77,16 @@ class ModelOptions:
     ] = None
     prior_std: Annotated[
         float | None,
-        _model("σ of the scores; inf for no prior.", show_default="the preset's"),
+        _model("Standard deviation σ of the prior; inf for no prior.", show_default="the preset's"),
     ] = None
-    level: Annotated[float, _model("Of intervals of scores and ranks.")] = 0.95
+    level: Annotated[float, _model("Level of score and rank intervals.")] = 0.95
     seed: Annotated[int, _model("Random seed for rank intervals.")] = 0
     min_comparisons: Annotated[
-        float, _model("Least total weight of an item's comparisons for it to be ranked.", min=0)
+        float, _model("Total weight of comparisons that an item needs for a rank.", min=0)
     ] = 0.0
 
     def ranking(self, votes: Any, *, progress: bool = False) -> Any:
-        """Fit what was read."""
+        """Fit the votes."""
         from ..frames import fit_table
 
         return fit_table(
@@ -101,19 +101,17 @@ class ModelOptions:
 
 
 @dataclasses.dataclass
-class SaidOptions:
-    """How much is said, and in which form."""
+class PrintOptions:
+    """How much to print, and in which format."""
 
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the result.")] = (
-        False
-    )
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 
 
-def expanded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with the fields of its dataclass arguments as arguments of their own.
+def expand_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace the dataclass arguments of a command by their fields.
 
-    So a command lists `table: TableOptions` once instead of sixteen options.
+    A command declares `table: TableOptions` once instead of sixteen options.
     """
     own = get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {n: kind for n, kind in own.items() if dataclasses.is_dataclass(kind)}

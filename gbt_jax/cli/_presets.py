@@ -1,10 +1,10 @@
-"""`gbt presets`: the kinds of tables that are known by name."""
+"""`gbt presets`: the table layouts with a name."""
 
 from ._session import console
 
 
 def presets() -> int:
-    """List the kinds of tables that --preset knows, with their columns, law and prior."""
+    """List the values of --preset with their columns, law and prior."""
     from rich.table import Table
 
     from ..frames import PRESETS

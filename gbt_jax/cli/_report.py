@@ -1,4 +1,4 @@
-"""`gbt report`: one page with the ranking and what stands behind it."""
+"""`gbt report`: an HTML page with the ranking and its diagnostics."""
 
 from typing import Annotated
 
@@ -13,13 +13,13 @@ def report(
     table: TableOptions,
     model: ModelOptions,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="Page to write, such as report.html.")
+        str, typer.Option("--output", "-o", help="HTML file to write.")
     ] = "report.html",
-    title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
-    elo: Annotated[bool, typer.Option("--elo", help="Scores on the scale of Elo.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing.")] = False,
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    elo: Annotated[bool, typer.Option("--elo", help="Show scores on the Elo scale.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
 ) -> int:
-    """Write a page on FILE that needs no network: ranking, findings, calibration, provenance."""
+    """Write a self-contained page on FILE: ranking, findings, calibration, provenance."""
     from ..frames._files import check_folder
 
     check_folder(output)

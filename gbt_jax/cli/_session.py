@@ -1,13 +1,20 @@
-"""The machinery of a command: JAX with its settings, and the two output streams."""
+"""Settings of JAX for a command, and its output streams."""
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+# Names of arguments in messages, but not within quotes, where they are the user's.
+_ARGUMENT = re.compile(
+    r"(?<![\w'`-])(prior_std|positive_favours|max_value|value_b|half_life|min_comparisons)(?![\w'`])"
+)
+_ASSIGNMENT = re.compile(r"(?<![\w'`-])(ties)='(\w+)'")
+
 
 def start() -> None:
-    """Import JAX as a program does: in double precision, with compiled programs kept on disk."""
+    """Import JAX with double precision and a persistent compilation cache."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -19,7 +26,7 @@ def start() -> None:
 
 
 def _cache_folder() -> Path | None:
-    """A folder of this program's own, or None where there is no place for one."""
+    """The folder of the compilation cache, or None if it is not writable."""
     named = os.environ.get("GBT_JAX_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(named) if named else Path(base) / "gbt_jax"
@@ -31,18 +38,24 @@ def _cache_folder() -> Path | None:
 
 
 def note(message: str, *, quiet: bool = False) -> None:
-    """Tell a person something beside the result."""
+    """Print a remark to standard error, unless quiet."""
     if not quiet:
         print(message, file=sys.stderr)
 
 
 def warn(message: str) -> None:
-    """Tell what must not be missed, quiet or not."""
-    print(f"gbt: {' '.join(message.split())}", file=sys.stderr)
+    """Print an error or warning in one line to standard error."""
+    print(f"gbt: {' '.join(with_option_names(message).split())}", file=sys.stderr)
+
+
+def with_option_names(message: str) -> str:
+    """A message of the library with shell options: `prior_std` becomes `--prior-std`."""
+    message = _ASSIGNMENT.sub(lambda found: f"--{found[1]} {found[2]}", message)
+    return _ARGUMENT.sub(lambda found: "--" + found[0].replace("_", "-"), message)
 
 
 def console(**settings: Any) -> Any:
-    """A terminal for tables, of its own width, or of 80 columns where there is none."""
+    """A rich console with the width of the terminal, or 80 columns without one."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 80

@@ -1,4 +1,4 @@
-"""`gbt simulate`: a table of comparisons whose true scores are known."""
+"""`gbt simulate`: random comparisons with known true scores."""
 
 import sys
 from typing import Annotated
@@ -14,23 +14,27 @@ def simulate(
         str | None,
         typer.Option("--output", "-o", help="File to write: .csv, .tsv, .parquet, .json, .jsonl."),
     ] = None,
-    items: Annotated[int, typer.Option(min=2, help="How many items.")] = 20,
-    comparisons: Annotated[int, typer.Option(min=1, help="How many, for each user.")] = 200,
-    users: Annotated[int, typer.Option(min=1, help="How many users; each has its scores.")] = 1,
-    law: Annotated[str, typer.Option(help="Of the comparisons, such as uniform or knary:5.")] = (
-        "uniform"
-    ),
-    prior_std: Annotated[float, typer.Option(help="σ of the true scores.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of all random numbers.")] = 0,
-    truth: Annotated[str | None, typer.Option(help="File for the true scores.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing.")] = False,
+    items: Annotated[int, typer.Option(min=2, help="Number of items.")] = 20,
+    comparisons: Annotated[int, typer.Option(min=1, help="Comparisons per user.")] = 200,
+    users: Annotated[
+        int, typer.Option(min=1, help="Number of users, each with scores of their own.")
+    ] = 1,
+    law: Annotated[
+        str, typer.Option(help="Law of the comparisons, such as uniform or knary:5.")
+    ] = ("uniform"),
+    prior_std: Annotated[
+        float, typer.Option(help="Standard deviation σ of the true scores.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    truth: Annotated[str | None, typer.Option(help="File to write the true scores to.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
 ) -> int:
     """Write simulated comparisons: columns user, a, b and value, where value > 0 favours a."""
-    from ..frames._files import check_written, write_table, write_text
+    from ..frames._files import check_output_name, write_table, write_text
 
     for path in (output, truth):
         if path is not None:
-            check_written(path)
+            check_output_name(path)
     _session.start()
     import jax
     import numpy as np

@@ -1,4 +1,4 @@
-"""Tables in, rankings out: data frames and files, with labels kept as they came.
+"""Rankings from data frames and files; labels are kept as they are.
 
 Needs the extra `frames` (narwhals and PyArrow): `pip install "gbt-jax[frames]"`.
 """
@@ -10,9 +10,9 @@ except ImportError as error:
         f'tables need {error.name}: pip install "gbt-jax[frames]"', name=error.name
     ) from error
 
-from ._doctor import Finding as Finding
-from ._doctor import Findings as Findings
-from ._doctor import check as check
+from ._data_check import Finding as Finding
+from ._data_check import Findings as Findings
+from ._data_check import check as check
 from ._files import TableError as TableError
 from ._files import read_table as read_table
 from ._files import write_table as write_table

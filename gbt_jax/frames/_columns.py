@@ -1,4 +1,4 @@
-"""Columns of a table as arrays; what cannot be used is an error with its row and content.
+"""Columns of a table as arrays; an error names the row and the content of the bad cell.
 
 Rows are counted from 1, below the header.
 """
@@ -13,27 +13,30 @@ import pyarrow as pa
 import pyarrow.compute
 
 from ._files import TableError, read_table
+from ._suggestions import unknown
 
-pc: Any = pyarrow.compute  # whose functions are made when it is imported
+pc: Any = pyarrow.compute  # type checkers do not see its functions, made at import
 
 
 @final
 class Columns:
-    """A table with its name, from a file or from somebody's data frame.
+    """A table with its name, from a file or a data frame.
 
-    - `name`: of the file, or `table`.
-    - `native`: the data frame given, whose kind the results have; None for files.
+    - `name`: the name of the file, or `table`.
+    - `native`: the data frame given, None for files. Results are returned as the same kind.
     """
 
     def __init__(self, table: Any, *, encoding: str = "utf-8", delimiter: str | None = None):
         if isinstance(table, str | os.PathLike):
             self.name, self.native = os.fspath(table), None
-            self._source = _of_arrow(read_table(table, encoding=encoding, delimiter=delimiter))
+            self._source = _arrow_source(read_table(table, encoding=encoding, delimiter=delimiter))
         else:
             self.name, self.native = "table", table
-            self._source = _of_arrow(table) if isinstance(table, pa.Table) else _of_frame(table)
+            self._source = (
+                _arrow_source(table) if isinstance(table, pa.Table) else _frame_source(table)
+            )
         if not self.num_rows:
-            self.refuse("there are no rows, only the header: nothing to compare")
+            self.refuse("there are no rows below the header")
 
     @property
     def names(self) -> list[str]:
@@ -54,7 +57,7 @@ class Columns:
         self.refuse(f"row {row + 1}: {message}")
 
     def cell(self, name: str, row: int) -> Any:
-        """What one cell holds."""
+        """The content of one cell."""
         return self._column(name)[row].as_py()
 
     def labels(self, *names: str) -> tuple[np.ndarray, pa.Array]:
@@ -84,7 +87,7 @@ class Columns:
             # A space before or after a number is common in files made by hand.
             column = pc.utf8_trim_whitespace(column)
             bad = pc.invert(pc.match_substring_regex(column, _NUMBER))
-            self._refuse_first(name, bad, "is no number")
+            self._refuse_first(name, bad, "is not a number")
         elif not _is_number(column.type):
             self.refuse(f"column {name!r} must hold numbers, not {column.type}")
         # Not safe: integers of more than 53 bits are rounded, as everywhere.
@@ -117,20 +120,19 @@ class Columns:
         self._refuse_first(
             name,
             pa.array(outside),
-            "is no date: a number must be of seconds since 1970, from 1973 on, and other dates be "
-            "written such as 2024-05-31",
+            "is not a date: write dates as 2024-05-31, or as seconds since 1970 (from 1973 on)",
         )
         return seconds / 86_400
 
     def _moments(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """Dates written as text, all with a time zone or all without."""
         bad = pc.invert(pc.match_substring_regex(column, _DATE))
-        self._refuse_first(name, bad, f"is no date such as {_DATES}")
+        self._refuse_first(name, bad, f"is not a date such as {_DATES}")
         has_zone = pc.match_substring_regex(column, _ZONE)
         zoned = has_zone[0].as_py()
         other = pc.invert(has_zone) if zoned else has_zone
         with_or_without = ("without", "with") if zoned else ("with", "without")
-        complaint = "is {} a time zone, and the first row is {} one".format(*with_or_without)
+        complaint = "is {} a time zone, but the first row is {} one".format(*with_or_without)
         self._refuse_first(name, other, complaint)
         column = pc.replace_substring_regex(column, r"\.\d+", "")  # parts of a second
         kind = pa.timestamp("s", "UTC" if zoned else None)
@@ -138,13 +140,12 @@ class Columns:
             return column.cast(kind)
         except pa.ArrowInvalid:
             row = _first_not_cast(column, kind)  # such as February 30
-            self.refuse_row(row, f"column {name!r} is no date: {self.cell(name, row)!r}")
+            self.refuse_row(row, f"column {name!r} is not a date: {self.cell(name, row)!r}")
 
     def _column(self, name: str) -> pa.ChunkedArray:
         count = self.names.count(name)
         if count == 0:
-            listed = ", ".join(map(repr, self.names))
-            self.refuse(f"there is no column {name!r}; its columns are: {listed}")
+            self.refuse(unknown("column", name, self.names))
         if count > 1:
             self.refuse(f"{count} columns are named {name!r}")
         try:
@@ -169,14 +170,14 @@ class Columns:
         if pa.types.is_integer(column.type):
             if pa.types.is_uint64(column.type):
                 largest = pa.scalar(2**63 - 1, pa.uint64())
-                self._refuse_first(name, pc.greater(column, largest), "is too large a label")
+                self._refuse_first(name, pc.greater(column, largest), "is too large for a label")
             return column.cast(pa.int64())
         if not pa.types.is_string(column.type):
             self.refuse(f"column {name!r} must hold strings or integers, not {column.type}")
         return column
 
     def _refuse_blank(self, names: tuple[str, ...], encoded: pa.DictionaryArray) -> None:
-        """Text of spaces alone is an empty cell; in files they are null already."""
+        """Raise for a label of white space; empty cells of files are null already."""
         if not pa.types.is_string(encoded.dictionary.type):
             return
         lengths = pc.binary_length(pc.utf8_trim_whitespace(encoded.dictionary)).to_numpy()
@@ -193,7 +194,7 @@ class Columns:
 
 
 def _first(mask: Any) -> int | None:
-    """Where a mask, of NumPy or Arrow, is first true."""
+    """The first position at which a mask of NumPy or Arrow is true."""
     places = np.flatnonzero(np.asarray(mask))
     return int(places[0]) if places.size else None
 
@@ -202,7 +203,7 @@ _NUMBER = r"^[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?)$"
 _ZONE = r"(Z|[+-]\d\d:?\d\d)$"
 _DATE = r"^\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?$"
 _DATES = "2024-05-31 or 2024-05-31T12:00:00"
-# Years, days, 20240531 and milliseconds are all outside: nothing else is taken for seconds.
+# Years, days, 20240531 and milliseconds are all outside: none of them is mistaken for seconds.
 _FIRST_SECOND, _LAST_SECOND = 1e8, 1e11
 
 
@@ -225,7 +226,7 @@ def _days(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _first_not_cast(column: pa.ChunkedArray, kind: pa.DataType) -> int:
-    """The first row that is none of a kind, by halving what holds it."""
+    """The first row that cannot be cast, by bisection."""
     low, high = 0, len(column)
     while high - low > 1:
         middle = (low + high) // 2
@@ -238,7 +239,7 @@ def _first_not_cast(column: pa.ChunkedArray, kind: pa.DataType) -> int:
 
 
 class _Source(NamedTuple):
-    """A table whose columns are converted when they are asked for, by their position."""
+    """A table whose columns are converted on access, by position."""
 
     names: list[str]
     num_rows: int
@@ -246,26 +247,26 @@ class _Source(NamedTuple):
 
 
 class _CellError(Exception):
-    """A column of a data frame that is text here and a number there, or neither."""
+    """A column of a data frame with mixed types, or of a type that is neither text nor a number."""
 
     def __init__(self, row: int, message: str):
         Exception.__init__(self, message)
         self.row = row
 
 
-def _of_arrow(table: pa.Table) -> _Source:
+def _arrow_source(table: pa.Table) -> _Source:
     return _Source(table.schema.names, table.num_rows, table.column)
 
 
-def _of_frame(table: Any) -> _Source:
-    import narwhals as nw  # files do without
+def _frame_source(table: Any) -> _Source:
+    import narwhals as nw  # not needed for files
 
     try:
         frame = nw.from_native(table, eager_only=True)
     except TypeError as error:
         raise TableError(
-            "a table must be a data frame (pandas, Polars; a lazy one collected), a table of "
-            f"PyArrow or the name of a file, not {type(table).__name__}"
+            "a table must be a pandas or Polars data frame (collect a lazy one), a PyArrow table "
+            f"or a file name, not {type(table).__name__}"
         ) from error
     except nw.exceptions.DuplicateError as error:
         raise TableError(f"table: {error}") from error
@@ -275,7 +276,7 @@ def _of_frame(table: Any) -> _Source:
         try:
             return pa.chunked_array([series.to_arrow()])
         except pa.ArrowException as error:
-            raise _misfit(series.to_list()) from error
+            raise _first_mismatch(series.to_list()) from error
 
     return _Source([str(name) for name in frame.columns], len(frame), column)
 
@@ -285,18 +286,18 @@ def _is_missing(cell: Any) -> bool:
     return cell is None or is_nan or type(cell).__name__ in ("NAType", "NaTType")  # of pandas
 
 
-def _misfit(cells: list[Any]) -> _CellError:
-    """The first cell of another kind than the one before it; missing ones are of every kind."""
+def _first_mismatch(cells: list[Any]) -> _CellError:
+    """The first cell whose type differs from the one before it; missing cells have any type."""
     rows = [row for row, cell in enumerate(cells) if not _is_missing(cell)]
     for before, row in itertools.pairwise(rows):
         if type(cells[before]) is not type(cells[row]):
             mixed = f"{cells[row]!r} after {cells[before]!r}"
-            return _CellError(row, f"values of different kinds: {mixed}")
-    return _CellError(rows[0], f"what is neither text nor a number: {cells[rows[0]]!r}")
+            return _CellError(row, f"values of different types: {mixed}")
+    return _CellError(rows[0], f"{cells[rows[0]]!r}, which is neither text nor a number")
 
 
-def like(native: Any, table: pa.Table) -> Any:
-    """The table as one of the kind of `native`; of PyArrow for None."""
+def as_native_frame(native: Any, table: pa.Table) -> Any:
+    """The table as the same kind of data frame as `native`; PyArrow if that is None."""
     if native is None or isinstance(native, pa.Table):
         return table
     import narwhals as nw

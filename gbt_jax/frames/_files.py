@@ -1,7 +1,6 @@
-"""Tables from files and to files: CSV, TSV, Parquet and JSON lines, by the ending of the name.
+"""Read and write tables: CSV, TSV, Parquet and JSON lines, by the suffix of the file name.
 
-Cells of text files stay text until somebody asks for numbers: a label such as 007 comes out as it
-went in.
+Cells of text files stay text until numbers are requested: the label 007 stays 007.
 """
 
 import codecs
@@ -27,12 +26,12 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson")
 _READ = (*_DELIMITERS, ".parquet", *_JSON_LINES)
 _WRITTEN = (*_DELIMITERS, ".parquet", *_JSON_LINES, ".json")
-_BLOCK = 2**24  # bytes of text parsed at a time: no row is longer
-_SHOWN = 60  # characters of a row in a message
+_BLOCK = 2**24  # bytes of text parsed at a time; a row may not be longer
+_LONGEST = 60  # characters of a row in a message
 
 
 class TableError(ValueError):
-    """A table that cannot be used; the message names the file, the row and its content."""
+    """A table is invalid; the message names the file, the row and its content."""
 
 
 def read_table(
@@ -45,15 +44,15 @@ def read_table(
     name = os.fspath(path)
     kind = ".csv" if name == STANDARD_INPUT else _suffix(name)
     if kind not in _READ:
-        raise TableError(f"{name}: the name must end in {', '.join(_READ)} (and .gz if packed)")
+        raise TableError(f"{name}: the file name must end in {', '.join(_READ)} (.gz may follow)")
     if name != STANDARD_INPUT and not Path(name).is_file():
-        raise TableError(f"{name}: there is no such file")
+        raise TableError(f"{name}: no such file")
     if delimiter is not None and len(delimiter) != 1:
         raise TableError(f"a delimiter must be a single character, not {delimiter!r}")
     try:
         codecs.lookup(encoding)
     except LookupError as error:
-        raise TableError(f"{name}: there is no encoding {encoding!r}") from error
+        raise TableError(f"{name}: unknown encoding {encoding!r}") from error
     try:
         if kind == ".parquet":
             return pyarrow.parquet.read_table(name)
@@ -61,7 +60,7 @@ def read_table(
             return _read_json_lines(name, encoding)
         return _read_text(name, delimiter or _DELIMITERS[kind], encoding)
     except (pa.ArrowInvalid, UnicodeError, OSError) as error:
-        raise TableError(f"{name}: {_explained(str(error), encoding)}") from error
+        raise TableError(f"{name}: {_explain(str(error), encoding)}") from error
 
 
 def _suffix(name: str) -> str:
@@ -80,7 +79,7 @@ def _read_text(name: str, delimiter: str, encoding: str) -> pa.Table:
 
     read = pyarrow.csv.ReadOptions(encoding=encoding, block_size=_BLOCK)
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    # Rows of the wrong length are left out of the search for names, and refused below.
+    # Rows of the wrong length are skipped here, and raise an error below.
     names_only = pyarrow.csv.ParseOptions(
         delimiter=delimiter, newlines_in_values=True, invalid_row_handler=lambda row: "skip"
     )
@@ -92,7 +91,7 @@ def _read_text(name: str, delimiter: str, encoding: str) -> pa.Table:
     try:
         return pyarrow.csv.read_csv(source(), read, parse, text)
     except pa.ArrowInvalid:
-        # Threads do not know how many rows came before theirs; one alone names the bad one.
+        # With several threads Arrow does not know the number of the bad row.
         alone = pyarrow.csv.ReadOptions(encoding=encoding, block_size=_BLOCK, use_threads=False)
         return pyarrow.csv.read_csv(source(), alone, parse, text)
 
@@ -103,17 +102,17 @@ def _read_json_lines(name: str, encoding: str) -> pa.Table:
     if codecs.lookup(encoding).name != "utf-8":
         content = content.decode(encoding).encode()
     try:
-        content.decode()  # Arrow does not look
-        found = _parsed_json(content, pa.schema([]))
-        # A label may look like a date: such columns are text as well.
+        content.decode()  # Arrow does not check
+        found = _parse_json(content, pa.schema([]))
+        # A label may look like a date: read such columns as text.
         texts = [(x.name, pa.string()) for x in found.schema if pa.types.is_timestamp(x.type)]
-        return _parsed_json(content, pa.schema(texts)) if texts else found
+        return _parse_json(content, pa.schema(texts)) if texts else found
     except pa.ArrowInvalid as error:
         # Arrow counts the rows of a block, from 0.
         raise pa.ArrowInvalid(_json_fault(content) or str(error)) from error
 
 
-def _parsed_json(content: bytes, known: pa.Schema) -> pa.Table:
+def _parse_json(content: bytes, known: pa.Schema) -> pa.Table:
     return pyarrow.json.read_json(
         io.BytesIO(content),
         pyarrow.json.ReadOptions(block_size=_BLOCK),
@@ -122,64 +121,64 @@ def _parsed_json(content: bytes, known: pa.Schema) -> pa.Table:
 
 
 def _json_fault(content: bytes) -> str | None:
-    """The first line that is no object, or whose cells are of another kind than those before."""
+    """The first line that is not an object, or whose cells change their type."""
     kinds: dict[str, str] = {}
     lines = (line for line in content.decode("utf-8-sig").split("\n") if line.strip())
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
         except ValueError as error:
-            return f"row {number} is no JSON ({error}): {_shown(line)}"
+            return f"row {number} is not valid JSON ({error}): {_abbreviate(line)}"
         if not isinstance(row, dict):
-            return f"row {number} is no JSON object: {_shown(line)}"
+            return f"row {number} is not a JSON object: {_abbreviate(line)}"
         for name, cell in row.items():
             kind = _json_kind(cell)
             if kind and kinds.setdefault(name, kind) != kind:
-                was = f"{kind}, where rows before have {kinds[name]}"
-                return f"row {number}: {name!r} is {was}: {_shown(json.dumps(cell))}"
+                was = f"{kind}, but earlier rows have {kinds[name]}"
+                return f"row {number}: {name!r} is {was}: {_abbreviate(json.dumps(cell))}"
     return None
 
 
 def _json_kind(cell: Any) -> str | None:
-    """What JSON calls it; None for null, which is of every kind."""
+    """The JSON type of a cell; None for null, which may stand for any type."""
     if isinstance(cell, bool):
         return "true or false"
     kinds = {str: "a text", int: "a number", float: "a number", list: "a list", dict: "an object"}
     return kinds.get(type(cell))
 
 
-def _shown(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+def _abbreviate(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
-def _explained(message: str, encoding: str) -> str:
-    """What Arrow says, in the words of this package."""
+def _explain(message: str, encoding: str) -> str:
+    """Rewrite an error message of Arrow."""
     if "Empty CSV" in message or "Empty JSON" in message:
-        return "there are no rows: a header with the names of the columns and rows are needed"
+        return "there are no rows: the file needs a header with column names, and rows"
     row = re.search(r"Row #(\d+)", message)  # counted with the header
     where = f"row {int(row[1]) - 1}: " if row else ""
     if "UTF8" in message or "decode" in message:
-        told = "" if row else f" ({message})"
-        return f"{where}the text is not {encoding}: give its encoding, such as latin-1{told}"
+        detail = "" if row else f" ({message})"
+        return f"{where}the text is not {encoding}: set encoding, for example to latin-1{detail}"
     cells = re.search(r"Expected (\d+) columns, got (\d+): (.*)", message, re.DOTALL)
     if cells:
         expected, found, text = cells.groups()
-        cells = f"the number of cells is {found}, and {expected} in the header"
-        return f"{where}{cells}: {_shown(text)}"
+        cells = f"the row has {found} cells, but the header has {expected}"
+        return f"{where}{cells}: {_abbreviate(text)}"
     return message.removeprefix("CSV parse error: ").removeprefix("JSON parse error: ")
 
 
 def write_table(table: Any, path: str | os.PathLike, *, facts: Any = None) -> None:
-    """Write a table of any kind, whole or not at all; `facts` go into .json, beside the rows.
+    """Write a table of any kind atomically; `facts` are stored in .json files, beside the rows.
 
-    It is written to a temporary file in the same folder, which then takes the name.
+    The table is written to a temporary file in the same folder, which is then renamed.
     """
-    kind = check_written(path)
+    kind = check_output_name(path)
     if not isinstance(table, pa.Table):
         import narwhals as nw  # only data frames need it
 
         table = nw.from_native(table, eager_only=True).to_arrow()
-    with replacing(path) as stream:
+    with atomic_write(path) as stream:
         if kind == ".parquet":
             pyarrow.parquet.write_table(table, stream)
         elif kind in _DELIMITERS:
@@ -189,28 +188,28 @@ def write_table(table: Any, path: str | os.PathLike, *, facts: Any = None) -> No
             stream.write(text.encode())
 
 
-def check_written(path: str | os.PathLike) -> str:
-    """The ending of a name to write to, or an error: known before the work begins."""
+def check_output_name(path: str | os.PathLike) -> str:
+    """The suffix of an output file; raise early if the file cannot be written."""
     name, kind = os.fspath(path), Path(path).suffix.lower()
     if kind not in _WRITTEN:
-        raise TableError(f"{name}: the name must end in one of {', '.join(_WRITTEN)}")
+        raise TableError(f"{name}: the file name must end in {', '.join(_WRITTEN)}")
     check_folder(path)
     return kind
 
 
 def check_folder(path: str | os.PathLike) -> None:
-    """Raise for a name to write to that is a folder, or in one that is not there."""
+    """Raise if an output path is a folder, or if its folder does not exist."""
     name, folder = os.fspath(path), Path(path).absolute().parent
     if not folder.is_dir():
-        raise TableError(f"{name}: there is no folder {folder}")
+        raise TableError(f"{name}: the folder {folder} does not exist")
     if Path(path).is_dir():
-        raise TableError(f"{name}: is a folder")
+        raise TableError(f"{name}: this is a folder")
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """A stream whose content becomes the file when all is written, and nothing otherwise."""
-    target = Path(path).resolve()  # a link stays, and what it points to is replaced
+def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
+    """A stream to a temporary file that replaces `path` only if everything was written."""
+    target = Path(path).resolve()  # keep a link, replace its target
     temporary = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with open(temporary, "xb") as stream:
@@ -218,41 +217,41 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
             stream.flush()
             os.fsync(stream.fileno())
         if target.exists():
-            temporary.chmod(target.stat().st_mode)  # what was private stays so
+            temporary.chmod(target.stat().st_mode)  # keep permissions
         temporary.replace(target)
     except OSError as error:
         reason = error.strerror or error
-        raise TableError(f"{os.fspath(path)}: cannot be written ({reason})") from error
+        raise TableError(f"{os.fspath(path)}: cannot write the file ({reason})") from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def write_text(table: pa.Table, stream: Any, delimiter: str = ",") -> None:
-    """Write CSV, with text in quotes and numbers without."""
+    """Write CSV; text is quoted, numbers are not."""
     options = pyarrow.csv.WriteOptions(delimiter=delimiter, quoting_style="needed")
     pyarrow.csv.write_csv(table, stream, options)
 
 
 def as_json(table: pa.Table, facts: Any = None) -> str:
-    """One object: the facts of the fit, and the rows."""
-    whole = {"facts": _plain(facts), "rows": rows_of(table)}
+    """One JSON object with the facts of the fit and the rows."""
+    whole = {"facts": _json_value(facts), "rows": rows_as_dicts(table)}
     return json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
 
 
 def as_json_lines(table: pa.Table) -> str:
-    """One object per row."""
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows_of(table))
+    """One JSON object per row."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows_as_dicts(table))
 
 
-def rows_of(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows as dictionaries, with None for what is no number: JSON knows no NaN."""
-    return [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
+def rows_as_dicts(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows as dictionaries, with None for NaN and infinity, which JSON lacks."""
+    return [{name: _json_value(value) for name, value in row.items()} for row in table.to_pylist()]
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: _json_value(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_plain(part) for part in value]
+        return [_json_value(part) for part in value]
     is_number = not isinstance(value, float) or abs(value) < float("inf")  # NaN is not less
     return value if is_number else None

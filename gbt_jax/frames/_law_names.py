@@ -1,10 +1,11 @@
-"""Laws by name, as one writes them on a command line: uniform, knary:21, skellam:2.7."""
+"""Laws as text, for the command line: uniform, knary:21, skellam:2.7."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from .. import laws
 from ..laws import AbstractRootLaw
+from ._suggestions import unknown
 
 
 class _Named(NamedTuple):
@@ -28,41 +29,41 @@ _LAWS = {
 
 
 def law_names() -> list[str]:
-    """How each law is written."""
+    """The text form of each law."""
     return [f"{name}:PARAMETER" if law.parameter else name for name, law in _LAWS.items()]
 
 
 def law_named(text: str | AbstractRootLaw) -> AbstractRootLaw:
-    """The law that a text such as `knary:21` names; a law itself stays what it is.
+    """The law with a name such as `knary:21`; a law is returned unchanged.
 
-    Rows of a table are dropped, merged and reordered on the way to a fit: a law with parameters
-    per comparison is refused.
+    A law with parameters per comparison raises an error, because rows of a table are dropped,
+    merged and reordered before a fit.
     """
     if isinstance(text, AbstractRootLaw):
         if text.num_rows is not None:
             raise ValueError(
-                f"{type(text).__name__} has parameters for {text.num_rows} comparisons, and a "
-                "table takes one law for all rows: use gbt_jax.fit with Comparisons"
+                f"{type(text).__name__} has parameters for {text.num_rows} comparisons, but a "
+                "table needs one law for all rows: use gbt_jax.fit with Comparisons"
             )
         return text
     name, colon, parameter = text.strip().lower().partition(":")
     if name not in _LAWS:
-        raise ValueError(f"there is no law {text!r}; there are {', '.join(law_names())}")
+        raise ValueError(unknown("law", text, law_names()))
     law = _LAWS[name]
     if law.parameter is None:
         if colon:
-            raise ValueError(f"law {name!r} has no parameter: {text!r}")
+            raise ValueError(f"law {name!r} takes no parameter, but {text!r} has one")
         return law.make()
     try:
         number = law.parameter(parameter)
     except ValueError:
         wanted = f"{name}:PARAMETER ({law.meaning})"
-        raise ValueError(f"law {text!r} must be written {wanted}") from None
+        raise ValueError(f"invalid law {text!r}: write {wanted}") from None
     return law.make(number)
 
 
-def name_of(law: AbstractRootLaw) -> str:
-    """How a law is written, or its representation if it has no name here."""
+def law_name(law: AbstractRootLaw) -> str:
+    """The text form of a law, or its `str` if it has none."""
     for name, known in _LAWS.items():
         if type(law) is known.make:
             fields = [float(x) for x in vars(law).values() if x is not None]

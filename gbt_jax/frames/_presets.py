@@ -1,21 +1,22 @@
-"""The tables that people have: which columns, and what their cells say.
+"""Common table layouts: their columns, and how outcomes are encoded.
 
-A preset names the columns by the part they play, and the kind of their outcomes:
+A preset says which column has which role, and the kind of outcome:
 
 - words: a cell says who won, or by how much (`words`, with the value of each)
 - item: a cell names the item that won, or says left, right or tie
-- grade: a number between −max_value and max_value, of which `positive_favours` tells the side
-- counts: two numbers, of which the difference counts
+- grade: a number between −max_value and max_value; `positive_favours` gives its sign convention
+- counts: two numbers, whose difference is the outcome
 - win: the first column is the winner of every row
 """
 
 from typing import NamedTuple
 
 from ._files import TableError
+from ._suggestions import unknown
 
 
 class Preset(NamedTuple):
-    """What a kind of table looks like, and the model that suits it."""
+    """The layout of a kind of table, with a suitable law and prior."""
 
     about: str
     outcome: str  # words, item, grade, counts or win
@@ -23,10 +24,10 @@ class Preset(NamedTuple):
     b: str
     value: str | None = None  # the column of outcomes
     value_b: str | None = None  # with counts: those of b
-    weight: str | None = None  # used if it is there
+    weight: str | None = None  # used if present
     date: str | None = None  # used with a half-life
-    judge: str | None = None  # who compared; used if it is there
-    by: tuple[str, ...] = ()  # one problem for each of these
+    judge: str | None = None  # used if present
+    by: tuple[str, ...] = ()  # group columns
     words: dict[str, float] | None = None  # 1 is the end of the scale, for a
     max_value: float | None = None  # of grades; None for counts
     positive_favours: str | None = None
@@ -118,7 +119,7 @@ PRESETS = {
     ),
 }
 
-# Nothing is assumed of a table without a preset: its columns and its scale are named by the caller.
+# Without a preset nothing is assumed: the caller names the columns and the scale.
 GRADES = Preset(
     "grades: columns, scale and sign are given",
     outcome="grade",
@@ -129,10 +130,10 @@ GRADES = Preset(
 )
 
 
-def preset_named(name: str | None) -> Preset:
+def find_preset(name: str | None) -> Preset:
     """A preset, or an error that lists them."""
     if name is None:
         return GRADES
     if name not in PRESETS:
-        raise TableError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
+        raise TableError(unknown("preset", name, PRESETS))
     return PRESETS[name]

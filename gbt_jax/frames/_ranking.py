@@ -1,8 +1,8 @@
-"""`fit_table`: from a table of comparisons to a table of scores, ranks and how sure they are."""
+"""`fit_table`: a table of scores, ranks and intervals from a table of comparisons."""
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Unpack, final
+from typing import Any, NoReturn, Unpack, final
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +12,17 @@ from .._data._graph import component_numbers
 from .._data._groups import sort_by_group
 from .._data._incidence import item_sums_on_host
 from .._inference._existence import unbounded_items
-from .._inference._fit import Fit, fit
+from .._inference._fit import Fit
+from .._inference._maximise import fit
 from .._inference._results import RESULTS
 from .._model import Model
 from .._util._arrays import whole_number
 from ..laws import AbstractRootLaw
-from ._columns import like
-from ._law_names import law_named, name_of
-from ._spread import RankOptions, spread_of
-from ._votes import VoteOptions, Votes, votes_of
+from ._columns import as_native_frame
+from ._law_names import law_name, law_named
+from ._suggestions import unknown
+from ._uncertainty import RankOptions, score_uncertainty
+from ._votes import VoteOptions, Votes, as_votes
 
 RESULT_COLUMNS = (
     "item",
@@ -42,11 +44,11 @@ _NAMED = 5  # items in a message
 class Ranking:
     """Scores with their labels, best first within each group.
 
-    - `arrow`: the table, as PyArrow: group columns, then `RESULT_COLUMNS`. `std`, `lower` and
-      `upper` are Laplace's, rank intervals are of its draws; null where a fit failed. Items
-      without a rank (see `fit_table`) come last in their group.
-    - `votes`, `fit`: what was read, and the fit, with a group for each ranking.
-    - `level`: of the intervals; `is_elo`: whether `to_elo` made this.
+    - `arrow`: the PyArrow table with group columns, then `RESULT_COLUMNS`. `std`, `lower` and
+      `upper` use Laplace's approximation, rank intervals use its draws; null where a fit failed.
+      Items without a rank (see `fit_table`) come last in their group.
+    - `votes`: the comparisons that were read. `fit`: their fit, with one group per ranking.
+    - `level`: the level of the intervals. `is_elo`: whether scores are on the Elo scale.
     """
 
     arrow: pa.Table
@@ -57,12 +59,12 @@ class Ranking:
 
     @property
     def table(self) -> Any:
-        """The table, of the kind that was given; of PyArrow for files."""
-        return like(self.votes.columns.native, self.arrow)
+        """The table as the same kind of data frame as the input; PyArrow for files."""
+        return as_native_frame(self.votes.columns.native, self.arrow)
 
     @property
     def facts(self) -> list[dict[str, Any]]:
-        """What is known of each group's fit: law, σ, size, and whether and how well it ended."""
+        """Law, σ, size and convergence of each group's fit."""
         votes, fit, layout = self.votes, self.fit, sort_by_group(self.fit.comparisons)
         components = np.maximum.reduceat(
             self.arrow["component"].to_numpy(), layout.item_offsets[:-1]
@@ -72,7 +74,7 @@ class Ranking:
         return [
             votes.group_of(group)
             | {
-                "law": name_of(fit.model.law),
+                "law": law_name(fit.model.law),
                 "prior_std": float(fit.model.prior_std),
                 "items": int(layout.num_items[i]),
                 "comparisons": int(counts[group]),
@@ -86,7 +88,7 @@ class Ranking:
         ]
 
     def failures(self) -> list[str]:
-        """What went wrong, a line for each group whose fit failed."""
+        """One message per group whose fit failed."""
         return [
             f"{self.votes.group_name(group) or self.votes.name}: {self._failure(group)}"
             for group in self.fit.failures()
@@ -99,7 +101,7 @@ class Ranking:
         unbounded = unbounded_items(one.model, one.comparisons).items
         names = [repr(self.votes.label(one.item[i])) for i in unbounded[:_NAMED]]
         more = f" and {unbounded.size - _NAMED} more" if unbounded.size > _NAMED else ""
-        return f"{one.result.message}. Items with no bound: {', '.join(names)}{more}"
+        return f"{one.result.message}. Unbounded items: {', '.join(names)}{more}"
 
     def to_elo(
         self,
@@ -109,21 +111,21 @@ class Ranking:
         center: float = 1000.0,
         anchor: Any = None,
     ) -> "Ranking":
-        """Scores, their deviations and intervals on the scale of Elo.
+        """Scores, standard deviations and intervals on the Elo scale.
 
-        The odds of the extreme outcomes are P(r_max)/P(−r_max) = exp(2 r_max θ_ab) under every
-        law with a largest value, and `scale` points more multiply them by `base`: Binary,
-        BradleyTerry and Davidson give the same Elo. A score of 0, or that of the item `anchor` in
-        its group, becomes `center`.
+        Under every bounded law the odds of the extreme outcomes are
+        P(r_max)/P(−r_max) = exp(2 r_max θ_ab), and a lead of `scale` points multiplies them by
+        `base`: Binary, BradleyTerry and Davidson give the same Elo. A score of 0, or that of the
+        item `anchor` in its group, becomes `center`.
         """
         if self.is_elo:
-            raise ValueError("these scores are on the scale of Elo already")
+            raise ValueError("these scores are already on the Elo scale")
         edge = float(self.fit.model.law.max_value)
         if not math.isfinite(edge):
             name = type(self.fit.model.law).__name__
-            raise ValueError(f"{name} has no largest win, whose odds would give an Elo")
+            raise ValueError(f"{name} is unbounded, so its scores have no Elo scale")
         if not (scale > 0 and base > 1 and math.isfinite(scale * base * center)):
-            raise ValueError("an Elo scale must be positive, its base above 1, its center finite")
+            raise ValueError("scale must be positive, base above 1 and center finite")
         factor = scale * 2 * edge / math.log(base)
         zero = 0.0 if anchor is None else self._anchors(anchor)
         table = self.arrow
@@ -141,11 +143,16 @@ class Ranking:
         score[group[is_anchor]] = _floats(self.arrow, "score")[is_anchor]
         missing = np.setdiff1d(group, group[is_anchor])
         if missing.size:
-            where = self.votes.group_name(missing[0])
-            raise ValueError(
-                f"the anchor {anchor!r} is no item" + (f" of {where}" if where else "")
-            )
+            self._refuse_anchor(anchor, missing[0])
         return score[group]
+
+    def _refuse_anchor(self, anchor: Any, group: Any) -> NoReturn:
+        """Raise for an anchor that is not among the items of a group."""
+        labels = [self.votes.label(item) for item in self.fit.item[self.fit.group == group]]
+        if anchor not in self.votes.items.to_pylist():
+            raise ValueError(unknown("anchor", anchor, labels, brief=True))
+        name = self.votes.group_name(group)
+        raise ValueError(f"the anchor {anchor!r} was not compared in group {name!r}")
 
 
 def fit_table(
@@ -161,33 +168,34 @@ def fit_table(
     progress: bool = False,
     **options: Unpack[VoteOptions],
 ) -> Ranking:
-    """Rank the items of a table: a pandas, Polars or PyArrow table, a file, or `Votes`.
+    """Rank the items of a pandas, Polars or PyArrow table, a file, or `Votes`.
 
     **Arguments:**
 
     - `preset`: the kind of table, one of `PRESETS`; its law and prior are the defaults.
     - `law`: a law, or its name: `"uniform"`, `"knary:21"`, `"davidson:1"`, `"skellam:2.7"` …
     - `prior_std`: σ of the scores; `inf` for none (maximum likelihood).
-    - `level`: of intervals of scores and ranks; `draws`, `seed`: for those of ranks.
-    - `min_comparisons`: items whose comparisons have less weight in total have no rank, and are
-      not among those that others are ranked against; nor are items without any weight.
-    - `progress`: show a bar on a terminal.
+    - `level`: the level of score and rank intervals. `draws`, `seed`: the number of posterior draws
+      for rank intervals, and their random seed.
+    - `min_comparisons`: items whose comparisons have less total weight, or none, get no rank, and
+      other items are not ranked against them.
+    - `progress`: show a progress bar on a terminal.
     - the options of `VoteOptions`: columns, groups (`by`), ties, weights and decay.
 
-    A group whose fit fails has empty scores and does not concern the others: see
+    A group whose fit fails has empty scores and does not affect the others: see
     `Ranking.failures` and `Ranking.facts`.
     """
-    votes = votes_of(table, preset, options)
+    votes = as_votes(table, preset, options)
     chosen = law_named(votes.preset.law if law is None else law)
     if prior_std is not None and np.ndim(prior_std):
-        raise ValueError("prior_std must be one number, for all groups")
+        raise ValueError("prior_std must be one number for all groups")
     model = Model(chosen, votes.preset.prior_std if prior_std is None else prior_std)
     whole_number("draws", draws, at_least=1)
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, not {level}")
     if not 0 <= min_comparisons < np.inf:
         raise ValueError(f"min_comparisons must be a non-negative number, not {min_comparisons}")
-    votes.refuse_selves()
+    votes.refuse_self_comparisons()
     _refuse_clashes(votes)
     value = votes.values_under(chosen)
     comparisons = Comparisons(
@@ -204,18 +212,18 @@ def _result_columns(
     votes: Votes, found: Fit, options: RankOptions, seed: int
 ) -> dict[str, pa.Array]:
     rows, group, scores = found.comparisons, found.group, np.asarray(found.scores)
-    spread = spread_of(found, options, seed)
+    uncertainty = score_uncertainty(found, options, seed)
     a, b = np.asarray(rows.a), np.asarray(rows.b)
     counts = item_sums_on_host(a, b, _is_counted(votes), rows.num_items)
-    order = np.lexsort((found.item, -scores, np.isnan(spread.rank), group))
+    order = np.lexsort((found.item, -scores, np.isnan(uncertainty.rank), group))
     columns = {
         "score": scores,
-        "std": spread.std,
-        "lower": spread.lower,
-        "upper": spread.upper,
-        "rank": spread.rank,
-        "rank_lower": spread.rank_lower,
-        "rank_upper": spread.rank_upper,
+        "std": uncertainty.std,
+        "lower": uncertainty.lower,
+        "upper": uncertainty.upper,
+        "rank": uncertainty.rank,
+        "rank_lower": uncertainty.rank_lower,
+        "rank_upper": uncertainty.rank_upper,
         "comparisons": counts,
         "component": _components(rows, group),
     }
@@ -230,17 +238,17 @@ def _result_columns(
 def _refuse_clashes(votes: Votes) -> None:
     for name in votes.group_labels:
         if name in RESULT_COLUMNS:
-            votes.columns.refuse(f"the group column {name!r} has the name of a result's: rename it")
+            votes.columns.refuse(f"rename the group column {name!r}: the result has such a column")
 
 
 def _is_counted(votes: Votes) -> np.ndarray:
-    """1 for each entry that is a comparison, 0 for the second half of a tie and for no weight."""
+    """1 for each comparison, 0 for the second half of a split tie and for rows of weight 0."""
     is_new = np.append(True, votes.row[1:] != votes.row[:-1])[: len(votes)]
     return ((votes.weight > 0) & is_new).astype(np.int64)
 
 
 def _column(values: np.ndarray, is_whole: bool = False) -> pa.Array:
-    """Numbers, null where there are none."""
+    """Numbers as a column, null for NaN."""
     missing = np.isnan(values)
     filled = np.where(missing, 0, values)
     kept = filled.astype(np.int64) if is_whole else filled.astype(np.float64)
@@ -253,7 +261,7 @@ def _floats(table: pa.Table, name: str) -> np.ndarray:
 
 
 def _components(rows: Comparisons, group: np.ndarray) -> np.ndarray:
-    """Of each score, which part of its group's graph it is in: 1 is the largest."""
+    """The connected component of each score in its group, 1 for the largest."""
     columns = (np.asarray(x) for x in (rows.a, rows.b, rows.weight))
     component = component_numbers(*columns, rows.num_items)
     members = np.bincount(component)

@@ -1,4 +1,4 @@
-"""`Votes`: a table read as comparisons, with labels, groups and rows to name in messages."""
+"""`Votes`: the comparisons of a table, with their labels, groups and row numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,23 +10,25 @@ import pyarrow as pa
 from ..laws import AbstractRootLaw
 from ._columns import Columns
 from ._files import TableError
-from ._presets import Preset, preset_named
+from ._presets import Preset, find_preset
+from ._suggestions import unknown
 
 Ties = Literal["model", "half", "drop"]
 
 
 class VoteOptions(TypedDict, total=False):
-    """How a table is read; every function that takes a table takes these.
+    """How to read a table; every function that takes a table takes these options.
 
-    - `a`, `b`, `value`, `value_b`, `weight`, `date`, `judge`: names of columns, where they are not
-      the preset's. `value_b` is the second of two counts; numbers for dates are seconds since 1970.
-      An empty name leaves out a weight, a judge or a margin that is there.
-    - `by`: the columns whose every combination is a problem of its own, such as user and criterion.
-    - `positive_favours`, `max_value`: the side and the end of the scale of grades, inf for none.
-    - `ties`: `"model"` leaves them to the law, `"half"` counts half a win for each side, `"drop"`
+    - `a`, `b`, `value`, `value_b`, `weight`, `date`, `judge`: column names, by default those of the
+      preset. `value_b` is the second of two counts. Numeric dates are seconds since 1970. An empty
+      name ignores a weight, judge or margin column of the preset.
+    - `by`: group columns; each combination of their labels is fitted independently.
+    - `positive_favours`: the side that positive grades favour. `max_value`: the largest grade, inf
+      if grades are unbounded.
+    - `ties`: `"model"` passes them to the law, `"half"` counts half a win for each side, `"drop"`
       leaves them out.
-    - `half_life`: after so many days, counted from the latest date, a comparison weighs half.
-    - `encoding`, `delimiter`: of a text file.
+    - `half_life`: days, counted back from the latest date, after which a weight halves.
+    - `encoding`, `delimiter`: for text files.
     """
 
     a: str | None
@@ -51,11 +53,11 @@ class Votes:
     """Comparisons with their labels. One entry per comparison, in the order of the table.
 
     - `a`, `b`: codes of items, whose labels are `items`; `value > 0` says that a is better.
-    - `value` lies in [−`max_value`, `max_value`], or is a count where that is None.
-    - `row`: the position of each in the table, from 0 (a tie that counts half has two entries).
-    - `group`: codes of groups; `group_labels` holds for each column of `by` the label of each.
-    - `judge`: codes of who compared, with `judge_labels`; None where the table does not tell.
-    - `num_ties`, `num_dropped`: of all rows.
+    - `value` lies in [−`max_value`, `max_value`], or is a count if that is None.
+    - `row`: positions in the table, from 0 (a tie split into halves has two entries).
+    - `group`: codes of groups; `group_labels` has the label of each, for each column of `by`.
+    - `judge`: codes of judges, whose labels are `judge_labels`; None without a judge column.
+    - `num_ties`, `num_dropped`: numbers of rows.
     """
 
     columns: Columns
@@ -79,12 +81,12 @@ class Votes:
 
     @property
     def name(self) -> str:
-        """Of the file, or `table`."""
+        """The name of the file, or `table`."""
         return self.columns.name
 
     @property
     def num_groups(self) -> int:
-        """The number of problems."""
+        """The number of groups."""
         return int(self.group.max(initial=-1)) + 1
 
     def label(self, item: SupportsIndex) -> Any:
@@ -96,16 +98,16 @@ class Votes:
         return {name: labels[int(group)].as_py() for name, labels in self.group_labels.items()}
 
     def group_name(self, group: SupportsIndex) -> str:
-        """The same for people."""
+        """The labels of a group's code, joined by commas."""
         return ", ".join(str(label) for label in self.group_of(group).values())
 
-    def described(self, index: SupportsIndex) -> str:
-        """One comparison, in words."""
+    def describe(self, index: SupportsIndex) -> str:
+        """One comparison in words, for messages."""
         a, b = self.label(self.a[index]), self.label(self.b[index])
         value = self.value[index] + 0.0  # no −0
         return f"row {self.row[index] + 1} ({a!r} against {b!r}, value {value:g})"
 
-    def chosen(self, which: np.ndarray) -> "Votes":
+    def select(self, which: np.ndarray) -> "Votes":
         """These comparisons only (a mask or positions), with all items and groups."""
         names = ("a", "b", "value", "weight", "row", "group", "judge")
         columns = {name: getattr(self, name) for name in names}
@@ -114,8 +116,8 @@ class Votes:
     def values_under(self, law: AbstractRootLaw) -> np.ndarray:
         """The values on the scale of a law.
 
-        The end of the scale is the law's own end: a win is 1 under Binary, ½ under BradleyTerry.
-        Counts, and everything under a law without an end, stay as they are.
+        The largest grade becomes the law's largest value: a win is 1 under Binary, ½ under
+        BradleyTerry. Counts, and all values under an unbounded law, are unchanged.
         """
         edge = float(law.max_value)
         value = self.value
@@ -124,7 +126,7 @@ class Votes:
         return value
 
     def refuse_outside(self, law: AbstractRootLaw) -> None:
-        """Raise for the first value that a law cannot produce, if there is one."""
+        """Raise for the first value outside the support of a law."""
         inside = np.asarray(law.in_support(self.values_under(law)))
         outside = np.flatnonzero(~inside & (self.weight > 0))
         if not outside.size:
@@ -132,16 +134,16 @@ class Votes:
         index = int(outside[0])
         name, edge = type(law).__name__, float(law.max_value)
         if self.value[index] == 0:
-            what = f"is a tie, which {name} does not have: take a law with ties (davidson:1), or "
-            what += "ties='half' or 'drop'"
+            what = f"is a tie, which {name} does not allow: use a law with ties (davidson:1), or "
+            what += "ties='half' or ties='drop'"
         elif self.max_value is None and np.isfinite(edge):
-            what = f"is outside of {name}'s scale of {edge:g}: give the max_value of the table's"
+            what = f"is outside ±{edge:g}, the range of {name}: set max_value to the largest grade"
         else:
-            scale = f" with {self.max_value:g} as its end" if self.max_value else ""
-            what = f"is not among the answers of {name}{scale}"
-        raise TableError(f"{self.name}: {self.described(index)} {what}")
+            scale = f" with max_value {self.max_value:g}" if self.max_value else ""
+            what = f"is not a possible outcome of {name}{scale}"
+        raise TableError(f"{self.name}: {self.describe(index)} {what}")
 
-    def refuse_selves(self) -> None:
+    def refuse_self_comparisons(self) -> None:
         """Raise for the first row that compares an item with itself."""
         selves = np.flatnonzero((self.a == self.b) & (self.weight > 0))
         if selves.size:
@@ -154,11 +156,11 @@ def read_votes(table: Any, preset: str | None = None, **options: Unpack[VoteOpti
     """Read a data frame or a file as comparisons.
 
     `preset` is one of `PRESETS`. Without one the columns `a`, `b` and `value` hold grades, and
-    `positive_favours` and `max_value` must be given. What cannot be read is an error that names
-    the file, the row and its content; nothing is guessed, and nothing is left out.
+    `positive_favours` and `max_value` are required. A cell that cannot be read raises an error
+    that names the file, the row and its content; no row is skipped silently.
     """
     _refuse_unknown(options)
-    settings = preset_named(preset)
+    settings = find_preset(preset)
     columns = Columns(
         table,
         encoding=options.get("encoding") or "utf-8",
@@ -190,14 +192,13 @@ def read_votes(table: Any, preset: str | None = None, **options: Unpack[VoteOpti
 
 
 def _refuse_unknown(options: Any) -> None:
-    unknown = sorted(set(options) - set(VoteOptions.__annotations__))
-    if unknown:
-        listed = ", ".join(VoteOptions.__annotations__)
-        raise TypeError(f"there is no option {unknown[0]!r} for tables; there are {listed}")
+    extra = sorted(set(options) - set(VoteOptions.__annotations__))
+    if extra:
+        raise TypeError(unknown("option", extra[0], VoteOptions.__annotations__))
 
 
 def _with_options(settings: Preset, columns: Columns, options: VoteOptions) -> Preset:
-    """The preset with what the caller says, and without optional columns that are not there."""
+    """The preset with the caller's options, and without optional columns that are absent."""
     named = ("a", "b", "value", "value_b", "weight", "date", "judge", "max_value")
     given = {name: options.get(name) for name in (*named, "positive_favours")}
     given = {name: x for name, x in given.items() if x is not None}
@@ -209,17 +210,17 @@ def _with_options(settings: Preset, columns: Columns, options: VoteOptions) -> P
         if given.get(optional, None if is_there else "") == "":
             given[optional] = None
     chosen = settings._replace(**given)
-    _refuse_useless(chosen, columns, options)
+    _refuse_unused(chosen, columns, options)
     if chosen.outcome == "win" and chosen.value is not None:
         chosen = chosen._replace(law="uniform", max_value=options.get("max_value"))
         if chosen.max_value is None:
-            columns.refuse(f"column {chosen.value!r} holds margins: give their max_value")
+            columns.refuse(f"column {chosen.value!r} holds margins: max_value is required")
     _check_scale(chosen, columns)
     return chosen._replace(max_value=None) if chosen.max_value == np.inf else chosen
 
 
-def _refuse_useless(settings: Preset, columns: Columns, options: VoteOptions) -> None:
-    """Raise for what would be given in vain: who gives it expects it to count."""
+def _refuse_unused(settings: Preset, columns: Columns, options: VoteOptions) -> None:
+    """Raise for options that have no effect on this kind of table."""
     is_margin = settings.outcome == "win" and settings.value is not None
     useful = {
         "positive_favours": settings.outcome == "grade",
@@ -228,7 +229,7 @@ def _refuse_useless(settings: Preset, columns: Columns, options: VoteOptions) ->
     }
     for name, is_useful in useful.items():
         if options.get(name) is not None and not is_useful:
-            columns.refuse(f"{name} says nothing about this table: {settings.about}")
+            columns.refuse(f"{name} has no effect on this kind of table ({settings.about})")
 
 
 def _is_positive(number: Any) -> bool:
@@ -243,7 +244,7 @@ def _check_scale(settings: Preset, columns: Columns) -> None:
         raise TableError(f"max_value must be a positive number, or inf, not {largest!r}")
     if settings.outcome == "grade" and (favoured is None or largest is None):
         missing = "positive_favours ('a' or 'b')" if favoured is None else "max_value"
-        columns.refuse(f"grades need {missing}: which side and which scale is not guessed")
+        columns.refuse(f"grades need {missing}")
 
 
 def _values(
@@ -282,37 +283,36 @@ def _refuse_beyond(columns: Columns, name: str, value: np.ndarray, largest: floa
     if beyond.size:
         row = int(beyond[0])
         shown = f"column {name!r} gives {value[row]:g}"
-        columns.refuse_row(row, f"{shown}, which is outside of ±{largest:g}, the max_value")
+        columns.refuse_row(row, f"{shown}, which is outside ±{largest:g} (max_value)")
 
 
 def _from_words(words: dict[str, float], columns: Columns, name: str) -> np.ndarray:
     codes, texts = columns.texts(name)
-    unknown = [code for code, text in enumerate(texts) if text not in words]
-    if unknown:
-        row = int(np.flatnonzero(np.isin(codes, unknown))[0])
-        listed = ", ".join(words)
-        columns.refuse_row(row, f"column {name!r} is {texts[codes[row]]!r}, none of {listed}")
+    bad = [code for code, text in enumerate(texts) if text not in words]
+    if bad:
+        row = int(np.flatnonzero(np.isin(codes, bad))[0])
+        found, listed = texts[codes[row]], ", ".join(words)
+        columns.refuse_row(row, f"column {name!r} is {found!r}; it must be one of {listed}")
     return np.array([words[text] for text in texts])[codes]
 
 
 def _from_items(
     columns: Columns, name: str, a: np.ndarray, b: np.ndarray, items: pa.Array
 ) -> np.ndarray:
-    """The winner by its label. Where it is neither, the words left, right and tie."""
+    """The winner by its label, or by the words left, right and tie."""
     codes, texts = columns.texts(name)
     number = {str(label): code for code, label in enumerate(items.to_pylist())}
     winner = np.array([number.get(text, -1) for text in texts])[codes]
     words = {"left": 1.0, "right": -1.0, "tie": 0.0}
     said = np.array([words.get(text, np.nan) for text in texts])[codes]
     value = np.select([winner == a, winner == b], [1.0, -1.0], said)
-    unknown = np.flatnonzero(np.isnan(value))
-    if unknown.size:
-        row = int(unknown[0])
-        pair = " and ".join(repr(items[int(x[row])].as_py()) for x in (a, b))
+    bad = np.flatnonzero(np.isnan(value))
+    if bad.size:
+        row = int(bad[0])
+        pair = ", ".join(repr(items[int(x[row])].as_py()) for x in (a, b))
         columns.refuse_row(
             row,
-            f"column {name!r} is {texts[codes[row]]!r}, which is neither of {pair}, nor left, "
-            "right or tie",
+            f"column {name!r} is {texts[codes[row]]!r}; it must be {pair}, left, right or tie",
         )
     return value
 
@@ -342,7 +342,7 @@ def _weights(settings: Preset, columns: Columns, half_life: float | None) -> np.
     if not _is_positive(half_life):
         raise TableError(f"half_life must be a positive number of days, not {half_life!r}")
     if settings.date is None:
-        columns.refuse("a half-life needs the name of the column with dates: date=...")
+        columns.refuse("half_life needs a column of dates: set date")
     days = columns.days(settings.date)
     return weight * 0.5 ** ((days.max() - days) / half_life)
 
@@ -354,13 +354,13 @@ def _with_ties(votes: Votes, ties: Ties) -> Votes:
         return votes
     if ties == "drop":
         if is_tie.all():
-            votes.columns.refuse("there are only ties, and ties are to be dropped")
-        return replace(votes.chosen(~is_tie), num_dropped=votes.num_ties)
+            votes.columns.refuse("all rows are ties, so ties='drop' leaves none")
+        return replace(votes.select(~is_tie), num_dropped=votes.num_ties)
     if ties != "half":
         raise TableError(f"ties must be 'model', 'half' or 'drop', not {ties!r}")
     if votes.max_value is None:
-        votes.columns.refuse("counts have no largest win, of which a tie would be half")
-    doubled = votes.chosen(np.repeat(np.arange(len(votes)), 1 + is_tie))
+        votes.columns.refuse("ties='half' needs a largest win, and counts have none")
+    doubled = votes.select(np.repeat(np.arange(len(votes)), 1 + is_tie))
     tied = np.flatnonzero(doubled.value == 0)
     value, weight = doubled.value.copy(), doubled.weight.copy()
     value[tied] = np.where(np.arange(tied.size) % 2 == 0, 1, -1) * votes.max_value
@@ -368,10 +368,10 @@ def _with_ties(votes: Votes, ties: Ties) -> Votes:
     return replace(doubled, value=value, weight=weight)
 
 
-def votes_of(table: Any, preset: str | None, options: VoteOptions) -> Votes:
-    """Votes that were read already, or a table to read."""
+def as_votes(table: Any, preset: str | None, options: VoteOptions) -> Votes:
+    """Read a table; `Votes` are returned unchanged."""
     if not isinstance(table, Votes):
         return read_votes(table, preset, **options)
     if preset is not None or options:
-        raise TypeError("votes are read already: preset and columns belong to read_votes")
+        raise TypeError("these Votes were already read: pass preset and columns to read_votes")
     return table

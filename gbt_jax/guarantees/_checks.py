@@ -18,15 +18,14 @@ from typing import NamedTuple, final
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike
 
 from .._curvature import curvature, refuse_unfinished
 from .._data._comparisons import Comparisons
 from .._inference._fit import Fit, refuse_groups
 from .._inference._results import RESULTS
-from .._util._arrays import as_indices
+from .._util._arrays import ArrayLike, Integer, as_indices
 from ..influence._influence import what_if
-from ..influence._sensitivity import solved_differences
+from ..influence._sensitivity import solve_differences
 from ..laws import AbstractRootLaw
 from ._refits import Rises, refit_rises
 
@@ -113,7 +112,7 @@ def check_monotone(
 
 
 def check_new_comparison(
-    fit: Fit, a: int, b: int, *, law: AbstractRootLaw | None = None
+    fit: Fit, a: Integer, b: Integer, *, law: AbstractRootLaw | None = None
 ) -> CheckResult:
     """Whether a new comparison pulls where it should: up above Φ'(θ_a − θ_b), down below it.
 
@@ -314,7 +313,7 @@ def _resilience_of_fit(fit: Fit) -> CheckResult:
     made, rows, law = curvature(fit), fit.comparisons, fit.model.law
     edge = np.broadcast_to(np.asarray(law.max_value), len(rows))
     ones = jnp.ones(len(rows), fit.scores.dtype)
-    lengths = np.linalg.norm(np.asarray(solved_differences(made, rows.a, rows.b, ones)), axis=0)
+    lengths = np.linalg.norm(np.asarray(solve_differences(made, rows.a, rows.b, ones)), axis=0)
     t = fit.scores[rows.a] - fit.scores[rows.b]
     value, weight, expected = (np.asarray(x) for x in (rows.value, rows.weight, law.mean(t)))
     far = np.where(value > 0, -edge, edge)
@@ -323,13 +322,14 @@ def _resilience_of_fit(fit: Fit) -> CheckResult:
     counted = weight > 0
     for row in _largest(lengths * np.abs(expected - value) * weight, counted):
         change = what_if(fit, removed=np.array([row]), using=made).change
-        cases.append((_distance(change, 0) / weight[row], f"row {row} removed"))
+        cases.append((_distance(change, 0) / float(weight[row]), f"row {row} removed"))
     for row in _largest(lengths * np.abs(far - value) * weight, counted):
         change = what_if(fit, changed=(np.array([row]), far[[row]]), using=made).change
-        cases.append((_distance(change, 0) / weight[row], f"row {row} set to {far[row]:g}"))
+        moved = _distance(change, 0) / float(weight[row])
+        cases.append((moved, f"row {row} set to {far[row]:g}"))
     for row in _largest(lengths * np.abs(against - expected), counted):
         a, b = int(rows.a[row]), int(rows.b[row])
-        added = _new_row(fit, a, b, against[row])
+        added = _new_row(fit, a, b, float(against[row]))
         change = what_if(fit, added=added, added_law=_law_of_copy(fit, row), using=made).change
         cases.append((_distance(change, 0), f"{against[row]:g} added between {a} and {b}"))
     sigma = float(np.max(np.asarray(fit.model.prior_std)))
@@ -380,7 +380,7 @@ def _law_of_copy(fit: Fit, row: int) -> AbstractRootLaw | None:
     return None if law.num_rows is None else law.at_rows(row)
 
 
-def _new_row(fit: Fit, a: int, b: int, value: float) -> Comparisons:
+def _new_row(fit: Fit, a: Integer, b: Integer, value: float | int) -> Comparisons:
     columns = np.array([a]), np.array([b]), np.array([value], fit.scores.dtype)
     return Comparisons(*columns, num_items=fit.comparisons.num_items)
 

@@ -5,9 +5,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from .._data._groups import GroupedRows, Labels, sort_by_group
+from .._data._groups import GroupedRows, sort_by_group
+from .._data._labels import Labels
 from .._inference._fit import Fit
-from .._inference._fit import fit as find
+from .._inference._maximise import fit as find
 from .._inference._results import RESULTS
 from .._model import Model, per_item
 from .._util._arrays import ranges

@@ -18,10 +18,10 @@ from jax import Array
 
 from .._curvature import AbstractCurvature, curvature_of
 from .._inference._fit import Fit, refuse_groups
-from .._inference._fit import fit as find
+from .._inference._maximise import fit as find
 from .._inference._objective import row_derivatives
 from .._inference._results import RESULTS
-from .._util._arrays import as_indices, whole_number
+from .._util._arrays import Integer, as_indices, whole_number
 from ._influence import falls_apart
 
 Means = Literal["removal", "reversal"]
@@ -37,7 +37,7 @@ class RequiredChange(NamedTuple):
 
 
 def required_change(
-    fit: Fit, item: int, delta: float, *, using: AbstractCurvature | None = None
+    fit: Fit, item: Integer, delta: float, *, using: AbstractCurvature | None = None
 ) -> RequiredChange:
     """The smallest change of values, in l2, that moves an item's score by `delta` to first order.
 
@@ -116,10 +116,10 @@ class FlipSet:
 
 def flip_set(
     fit: Fit,
-    first: int | None = None,
-    second: int | None = None,
+    first: Integer | None = None,
+    second: Integer | None = None,
     *,
-    top: int | None = None,
+    top: Integer | None = None,
     by: Means = "removal",
     limit: int = 100,
     using: AbstractCurvature | None = None,
@@ -173,13 +173,13 @@ def _refuse_apart(made: AbstractCurvature, items: np.ndarray) -> None:
         )
 
 
-def _both(first: int | None, second: int | None) -> np.ndarray:
+def _both(first: Integer | None, second: Integer | None) -> np.ndarray:
     if first is None or second is None:
         raise ValueError("flip_set takes two items, first and second, or top")
     return np.array([first, second])
 
 
-def _checked_top(fit: Fit, top: int) -> int:
+def _checked_top(fit: Fit, top: Integer) -> int:
     size = whole_number("top", top, at_least=1)
     if size >= fit.comparisons.num_items:
         raise ValueError(f"top is {top}, and there are {fit.comparisons.num_items} items")
@@ -231,7 +231,7 @@ class _Search(NamedTuple):
             now, rows = tried, np.append(rows, more)
         if not is_changed(np.asarray(now.scores)):
             return self._answer(np.zeros(0, int), False, self.fit)
-        return self._answer(*self._thinned(now, rows, is_changed))
+        return self._answer(*self._thin_out(now, rows, is_changed))
 
     def predicted_size(self, above: int, below: int) -> int:
         """How many rows it takes to close the gap, to first order."""
@@ -266,7 +266,7 @@ class _Search(NamedTuple):
         found = find(self.fit.model, changed, initial=now.scores, throw=False)
         return found if found.result == RESULTS.successful else None
 
-    def _thinned(self, now: Fit, rows: np.ndarray, is_changed) -> tuple[np.ndarray, bool, Fit]:
+    def _thin_out(self, now: Fit, rows: np.ndarray, is_changed) -> tuple[np.ndarray, bool, Fit]:
         """Without those rows that turn out not to be needed, the least important first."""
         for row in rows[::-1].copy():
             fewer = rows[rows != row]

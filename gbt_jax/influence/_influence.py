@@ -15,23 +15,23 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Float
 
 from .._curvature import AbstractCurvature, DenseCurvature, curvature_of
 from .._data._comparisons import Comparisons
 from .._data._graph import bridges, component_labels
 from .._inference._existence import may_be_unbounded, unbounded_items
 from .._inference._fit import Fit, check_fit, refuse_groups
-from .._inference._fit import fit as find
 from .._inference._gauge import is_regularised
+from .._inference._maximise import fit as find
 from .._inference._objective import row_derivatives
 from .._model import Model
-from .._util._arrays import as_indices, group_numbers, whole_number
+from .._util._arrays import ArrayLike, as_indices, group_numbers, whole_number
 from .._util._limits import LEAVE_OUT_ROWS
 from ..laws import AbstractRootLaw
 from ..laws._rows import concatenate_laws
 from ._leave_out import refined_changes
-from ._sensitivity import solved_differences
+from ._sensitivity import solve_differences
 
 
 class WhatIf(NamedTuple):
@@ -62,6 +62,9 @@ def what_if(
       kind and may have other parameters, one number or one per added comparison. It must be given
       where the fit's law has parameters per comparison.
     - `using`: the fit's `curvature`, if it has been made already.
+
+    A group whose fit failed has NaN in `change` and `predicted`, and scores in `fit` if the changes
+    mend it.
     """
     check_fit(fit)
     if added is not None:
@@ -69,13 +72,14 @@ def what_if(
     made = curvature_of(fit, using)
     rows = _with_changes(fit.comparisons, added, removed, changed)
     model = _with_added_law(fit, added, added_law)
-    refitted = find(model, rows, initial=fit.scores)
+    has_scores = jnp.isfinite(fit.scores)
+    refitted = find(model, rows, initial=jnp.where(has_scores, fit.scores, 0))
     # The gradient at the old optimum, from the rows that are not what they were.
     old, size = fit.comparisons, len(fit.comparisons)
     pull = row_derivatives(model, rows, fit.scores)[0]
     pull = pull.at[:size].add(-row_derivatives(fit.model, old, fit.scores)[0])
-    new = np.flatnonzero(pull)
-    predicted = solved_differences(made, rows.a[new], rows.b[new], -pull[new]).sum(axis=1)
+    new = np.flatnonzero(jnp.where(has_scores[rows.a], pull, 0))
+    predicted = solve_differences(made, rows.a[new], rows.b[new], -pull[new]).sum(axis=1)
     return WhatIf(refitted, refitted.scores - fit.scores, predicted)
 
 
@@ -129,7 +133,7 @@ def leave_out(
     largest = largest[lengths[largest] > 0]
     if not largest.size:
         return changes
-    better = _refined(fit, made, chosen[largest][:, None], changes[:, largest])
+    better = _refine_changes(fit, made, chosen[largest][:, None], changes[:, largest])
     return changes.at[:, largest].set(better)
 
 
@@ -164,12 +168,14 @@ def _of_sets(
         else:
             change = _group_change(old, made, rows)
             if isinstance(made, DenseCurvature):
-                change = _refined(old, made, rows[None, :], change[:, None])[:, 0]
+                change = _refine_changes(old, made, rows[None, :], change[:, None])[:, 0]
         columns.append(jnp.asarray(change)[:, None])
     return jnp.concatenate(columns, axis=1)
 
 
-def _refined(old: Fit, made: DenseCurvature, sets: np.ndarray, predicted: Array) -> np.ndarray:
+def _refine_changes(
+    old: Fit, made: DenseCurvature, sets: np.ndarray, predicted: Array
+) -> np.ndarray:
     """Changes without sets of rows, from what one Newton step says of them."""
     changes, is_found = refined_changes(old, made, sets, np.asarray(predicted))
     if may_be_unbounded(old.model):
@@ -240,7 +246,7 @@ def _of_rows(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> Array:
         is_bridge = bridges(old.comparisons)[rows] & counts
     is_known = jnp.asarray(counts & ~is_bridge)
     factor = jnp.where(is_known, residual[rows] / jnp.where(is_known, held, 1), jnp.nan)
-    changes = solved_differences(made, a, b, jnp.where(jnp.asarray(counts), factor, 0))
+    changes = solve_differences(made, a, b, jnp.where(jnp.asarray(counts), factor, 0))
     return changes if counts.all() else changes.at[:, np.flatnonzero(~counts)].set(0)
 
 
@@ -249,7 +255,7 @@ def _group_change(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> Array:
     counted = rows[np.asarray(old.comparisons.weight)[rows] > 0]
     a, b = old.comparisons.a[counted], old.comparisons.b[counted]
     residual, row_curvature = row_derivatives(old.model, old.comparisons, old.scores)
-    solved = solved_differences(made, a, b, jnp.ones(counted.size, old.scores.dtype))
+    solved = solve_differences(made, a, b, jnp.ones(counted.size, old.scores.dtype))
     inner = solved[a] - solved[b]
     left = jnp.eye(counted.size, dtype=inner.dtype) - row_curvature[counted][:, None] * inner
     return solved @ jnp.linalg.solve(left, residual[counted])

@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Float
 
 from .._curvature import AbstractCurvature, DenseCurvature, curvature_of
 from .._data._comparisons import Comparisons
 from .._inference._fit import Fit, check_fit
 from .._inference._objective import gradient
 from .._model import Model
-from .._util._arrays import as_indices
+from .._util._arrays import ArrayLike, as_indices
 from ..laws._rows import partition_rows
 
 Parameter = Literal["value", "weight", "prior_mean", "prior_std", "law"]
@@ -65,7 +65,7 @@ def sensitivity(
         else:
             expected = fit.model.law.at_rows(rows).mean(fit.scores[a] - fit.scores[b])
             factor = fit.comparisons.value[rows] - expected
-        return solved_differences(made, a, b, factor, chosen)
+        return solve_differences(made, a, b, factor, chosen)
     is_per_row = wrt == "law" and fit.model.law.num_rows is not None
     if comparisons is not None and not is_per_row:
         raise ValueError(
@@ -79,12 +79,12 @@ def sensitivity(
     # A law says nothing of the levels of components: what rounding says of them is left out.
     solve = made.reduced_solve if wrt == "law" else made.solve
 
-    def solved(columns: Array) -> Array:
+    def solve_columns(columns: Array) -> Array:
         moved = -solve(columns.reshape(columns.shape[0], -1)).reshape(columns.shape)
         return moved if chosen is None else moved[chosen]
 
     cross = _cross_derivatives(shared, fit.model, fit.comparisons, fit.scores, wrt=wrt)
-    found = jax.tree.map(solved, cross)
+    found = jax.tree.map(solve_columns, cross)
     if own is None:
         return found
     rows = as_indices("comparisons", comparisons, len(fit.comparisons))
@@ -97,7 +97,7 @@ def _of_rows(
     """−N (e_a − e_b) w ∂_pΦ'(t) of law parameters per comparison, one column each."""
     a, b = fit.comparisons.a[rows], fit.comparisons.b[rows]
     slopes = _mean_slopes(own, fit.model, fit.comparisons, fit.scores)
-    return jax.tree.map(lambda slope: solved_differences(made, a, b, -slope[rows], items), slopes)
+    return jax.tree.map(lambda slope: solve_differences(made, a, b, -slope[rows], items), slopes)
 
 
 @jax.jit
@@ -131,7 +131,7 @@ def response_sensitivity(fit: Fit) -> Float[Array, "comparisons items"]:
     return zero.at[number, rows.a].add(variance).at[number, rows.b].add(-variance)
 
 
-def solved_differences(
+def solve_differences(
     made: AbstractCurvature, a: Array, b: Array, factor: Array, items: np.ndarray | None = None
 ) -> Array:
     """N (e_a − e_b) times a factor for pairs of items, one column each."""

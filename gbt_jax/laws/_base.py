@@ -2,20 +2,21 @@
 
 import abc
 from collections.abc import Callable
-from typing import Self
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
-from .._util._arrays import floating, is_concrete
+from .._util._arrays import ArrayLike, floating, is_concrete
 from ._rows import map_rows, row_parameters
 
 _MAX_ROOT_STEPS = 200
 _CHECKED_ROWS = 32
+_Law = TypeVar("_Law", bound="AbstractRootLaw")  # not Self, which beartype refuses in methods
 
 
 class AbstractRootLaw(eqx.Module):
@@ -32,7 +33,7 @@ class AbstractRootLaw(eqx.Module):
     Every method is elementwise, broadcasts, and works in the dtype of its first argument.
     """
 
-    def at_rows(self, index: ArrayLike) -> Self:
+    def at_rows(self: _Law, index: ArrayLike) -> _Law:
         """The law of the given rows: parameters per comparison are indexed, others stay.
 
         `index` holds integers, in any shape: the parameters get that shape, and methods broadcast

@@ -5,10 +5,10 @@ from typing import final
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from .._special import log_hyp0f1, log_sinhc
-from .._util._arrays import floating, positive
+from .._util._arrays import ArrayLike, floating, positive
 from ._base import AbstractRootLaw
 from ._sampling import truncated_exponential
 

@@ -5,10 +5,10 @@ from typing import final
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from .._special import product_and_error
-from .._util._arrays import floating, positive
+from .._util._arrays import ArrayLike, floating, positive
 from ._base import AbstractRootLaw
 from ._density import interval_nodes
 from ._rows import map_rows

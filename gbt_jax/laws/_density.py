@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
-from .._util._arrays import floating, is_concrete, positive
+from .._util._arrays import ArrayLike, floating, is_concrete, positive
 from ._base import AbstractRootLaw
 from ._rows import table
 from ._tilting import SymmetricMeasure, cumulant

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from .._special import (
     log_cosh,
@@ -17,7 +17,7 @@ from .._special import (
     log_tied_cosh,
     quotient_and_error,
 )
-from .._util._arrays import floating, is_concrete, non_negative, whole_number
+from .._util._arrays import ArrayLike, floating, is_concrete, non_negative, whole_number
 from ._base import AbstractRootLaw
 from ._rows import table
 from ._sampling import truncated_exponential

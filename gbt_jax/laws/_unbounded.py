@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from .._special import cosh_minus_one, log_cosh, log_hyp0f1, magnitude, sinh
-from .._util._arrays import floating, positive
+from .._util._arrays import ArrayLike, floating, positive
 from ._base import AbstractRootLaw
 
 

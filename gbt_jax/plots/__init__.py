@@ -1,8 +1,8 @@
-"""Pictures of fits, laws and calibrations, drawn with matplotlib: `pip install "gbt-jax[plots]"`.
+"""Plots of fits, laws and calibrations with matplotlib: `pip install "gbt-jax[plots]"`.
 
-Each function draws into `ax`, or into a new figure of a fitting size, and returns the `Axes`. None
-shows or saves anything, or changes matplotlib's settings. `labels` names the items, which are
-called by their numbers otherwise; long names are shortened in their middle.
+Each function draws into `ax`, or into a new figure of a suitable size, and returns the `Axes`. None
+of them shows or saves a figure or changes matplotlib's settings. `labels` names the items; by
+default they have the labels of the comparisons. Long names are shortened in the middle.
 """
 
 from ._calibration import calibration as calibration

@@ -1,8 +1,8 @@
 """Where the nodes of a graph stand from left to right, when their heights are given.
 
-Each node in turn goes to the best of many places across, while the others stay, a few times over.
-Best is where names do not overlap, lines do not pass through other nodes or their names, lines are
-short and nodes are not crowded: nothing is random, and nothing is left to chance.
+Each node in turn moves to the cheapest of many positions while the others stay, in a few sweeps.
+The cost counts overlapping names, lines that pass through other nodes or their names, long lines
+and crowded nodes. The search is deterministic.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._axes import shown
+from ._axes import shorten
 
 _LETTER = 0.6  # width of a letter by its size, on average
 _NUM_PLACES = 25  # that a node tries
@@ -44,13 +44,13 @@ def arrange(
     which none overlap; in the last one, names without room are left out.
     """
     length = 22 if len(names) <= 12 else 16
-    short = [shown(name, length) for name in names]
+    short = [shorten(name, length) for name in names]
     found = Arrangement(np.zeros(len(names)), sizes[0], short, True)
     for size in sizes:
         widths = np.maximum([len(name) * size * _LETTER for name in short], marker) / 72 + 0.06
         tall = (size + marker + 4) / 72
-        across = _searched(up, pairs, widths, tall, *_limits(component, widths, width))
-        fits = _have_room(across, up, widths, tall)
+        across = _search_places(up, pairs, widths, tall, *_limits(component, widths, width))
+        fits = _has_room(across, up, widths, tall)
         kept = [name if has_room else "" for name, has_room in zip(short, fits, strict=True)]
         found = Arrangement(across, size, kept, bool(fits.all()))
         if found.has_all_names:
@@ -72,7 +72,7 @@ def _limits(
     return np.minimum(low, middle), np.maximum(high, middle)
 
 
-def _searched(
+def _search_places(
     up: np.ndarray,
     pairs: np.ndarray,
     widths: np.ndarray,
@@ -108,7 +108,7 @@ def _cost(
     widths: np.ndarray,
     tall: float,
 ) -> np.ndarray:
-    """How bad each of the tried places of a node is, the others where they are."""
+    """The cost of each tried position of a node, with the others where they are."""
     others = np.arange(up.size) != node
     away, above = tried[:, None] - across[others], up[node] - up[others]
     wanted = 0.5 * (widths[node] + widths[others])
@@ -150,7 +150,7 @@ def _closeness(point: tuple, start: tuple, end: tuple) -> np.ndarray:
     return np.square(np.maximum(1 - distance / _CLEARANCE, 0))
 
 
-def _have_room(across: np.ndarray, up: np.ndarray, widths: np.ndarray, tall: float) -> np.ndarray:
+def _has_room(across: np.ndarray, up: np.ndarray, widths: np.ndarray, tall: float) -> np.ndarray:
     """Whether the name of each node overlaps no name that is kept; the first ones are."""
     is_near = np.abs(across[:, None] - across) < 0.5 * (widths[:, None] + widths) - 0.04
     is_near &= np.abs(up[:, None] - up) < tall

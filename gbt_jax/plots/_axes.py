@@ -1,4 +1,4 @@
-"""What the pictures share: axes, names, colours, and what is refused at the door."""
+"""What the plots share: axes, names, colours and argument checks."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ _MAX_HEIGHT = 200.0  # inches: an image has less than 65,536 pixels, at up to 30
 
 
 def check_axes(ax: "Axes | None") -> None:
-    """Refuse to go on without matplotlib, or with what cannot be drawn into."""
+    """Raise if matplotlib is missing, or if `ax` is not an Axes."""
     try:
         import matplotlib.axes
     except ImportError as error:
@@ -32,7 +32,7 @@ def check_axes(ax: "Axes | None") -> None:
         raise TypeError(f"ax must be one matplotlib Axes, not {type(ax).__name__}")
 
 
-def axes_of(ax: "Axes | None", width: float, height: float) -> "Axes":
+def get_axes(ax: "Axes | None", width: float, height: float) -> "Axes":
     """The axes to draw into: the given ones, or those of a new figure of this size in inches."""
     if ax is not None:
         return ax
@@ -47,42 +47,42 @@ def height_of_rows(count: int) -> float:
 
 
 def check_fit(fit: Fit, function: str) -> None:
-    """Refuse what is not one successful fit."""
+    """Raise unless `fit` is one successful fit without groups."""
     refuse_groups(fit, f"plots.{function}", "a plot shows one group")
     refuse_unfinished(fit)
 
 
-def item_names(labels: Sequence | np.ndarray | None, num_items: int) -> list[str]:
-    """The names of all items: the labels in one line each, or their numbers."""
-    if labels is None:
-        return [str(item) for item in range(num_items)]
+def item_names(labels: Sequence | np.ndarray | None, fit: Fit) -> list[str]:
+    """The name of each item on one line: from `labels`, or by default the label in the fit."""
+    num_items = fit.comparisons.num_items
+    labels = fit.item if labels is None else labels
     if isinstance(labels, str) or len(labels) != num_items:
         found = "one string" if isinstance(labels, str) else len(labels)
         raise ValueError(f"labels must have one name per item ({num_items}), not {found}")
     return [" ".join(str(label).split()) for label in labels]
 
 
-def shown(name: str, length: int = 28) -> str:
-    """A name as matplotlib shows it: its middle left out if it is long, its dollars no formulas."""
+def shorten(name: str, length: int = 28) -> str:
+    """A name for matplotlib: the middle of a long name becomes …, and dollars are escaped."""
     if len(name) > length:
         head = 2 * (length - 1) // 3
         name = f"{name[:head].rstrip()}…{name[head + 1 - length :].lstrip()}"
     return name.replace("$", r"\$")
 
 
-def entitle(ax: "Axes", title: str, *notes: str) -> None:
-    """What the picture shows, and below it whatever must be known to read it."""
+def set_title(ax: "Axes", title: str, *notes: str) -> None:
+    """Set the title, with notes on how to read the plot below it."""
     lines = [title, *(note for note in notes if note)]
     ax.set_title("\n".join(lines), loc="left", fontsize="medium")
 
 
-def left_out(kind: str, kept: int, total: int, which: str) -> str:
-    """Says which of all are shown: 'the best 30 of 200 items'; nothing where all are."""
+def selection_note(kind: str, kept: int, total: int, which: str) -> str:
+    """Which of all are drawn: 'the best 30 of 200 items'; empty if all are."""
     return f"the {which} {kept:,} of {total:,} {kind}" if kept < total else ""
 
 
-def signed(value: float) -> str:
-    """A change in two digits, with its sign; 0 has none."""
+def format_change(value: float) -> str:
+    """A change with two digits and its sign; 0 has none."""
     return f"{value:+.2g}".replace("-", "−") if value else "0"
 
 

@@ -1,4 +1,4 @@
-"""Predictions against what was observed, and how far from each other they may be."""
+"""Observed against predicted comparisons, with the band expected of a calibrated model."""
 
 from typing import TYPE_CHECKING
 
@@ -8,7 +8,7 @@ from .._inference._fit import Fit
 from ..prediction._calibration import Calibration
 from ..prediction._calibration import calibration as calibrate
 from ..uncertainty._laplace import normal_quantile
-from ._axes import COLOURS, FAINT, axes_of, check_axes, check_fit, entitle, remove_frame
+from ._axes import COLOURS, FAINT, check_axes, check_fit, get_axes, remove_frame, set_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,9 +40,9 @@ def calibration(
     quantile = normal_quantile(level)
     found = _as_calibration(calibration_or_fit, held_out, bins, using)
     predicted, half = found.predicted, quantile * found.standard_error
-    ax = axes_of(ax, 5.6, 5.2)
+    ax = get_axes(ax, 5.6, 5.2)
     ax.axline((0, 0), slope=1, color=FAINT, linewidth=1, zorder=1)
-    band = f"band of {100 * level:g}%, if all is right"
+    band = f"{100 * level:g}% band of a calibrated model"
     colour = COLOURS[5]
     ax.fill_between(
         predicted, predicted - half, predicted + half, color=colour, alpha=0.25, linewidth=0
@@ -67,7 +67,7 @@ def calibration(
     ax.set_ylabel("observed mean comparison")
     ax.legend(fontsize="small")
     remove_frame(ax, "top", "right")
-    entitle(
+    set_title(
         ax,
         f"calibration: {found.count.sum():,.6g} comparisons in {found.count.size} bins",
         f"χ²({found.degrees_of_freedom}) = {found.statistic:.3g}, p = {found.p_value:.2g}",

@@ -11,13 +11,13 @@ from .._util._arrays import whole_number
 from ._arrangement import Arrangement, arrange
 from ._axes import (
     FAINT,
-    axes_of,
     check_axes,
     check_fit,
-    entitle,
+    get_axes,
     item_names,
-    left_out,
     remove_frame,
+    selection_note,
+    set_title,
 )
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ def comparison_graph(
 
     **Arguments:**
 
-    - `labels`: the items' names.
+    - `labels`: the items' names, by default the labels of the comparisons.
     - `top`: how many items at most: those with the most comparisons.
     - `ax`: where to draw. Names are laid out for the size it has now.
     """
     check_axes(ax)
     check_fit(fit, "comparison_graph")
-    names = item_names(labels, fit.comparisons.num_items)
+    names = item_names(labels, fit)
     most = whole_number("top", top, at_least=1)
     merged = fit.comparisons.merged()
     a, b, weight = (np.asarray(x) for x in (merged.a, merged.b, merged.weight))
@@ -66,12 +66,12 @@ def comparison_graph(
     component = np.asarray(component_labels(fit.comparisons))[items]
     component = np.where(degree[items] > 0, component, len(names))
     is_new = ax is None
-    ax = axes_of(ax, 7.0 + 0.07 * items.size, 5.5 + 0.05 * items.size)
-    notes = left_out("items", items.size, len(names), "most compared"), _widths(counts)
-    entitle(ax, _TITLE, *notes)
+    ax = get_axes(ax, 7.0 + 0.07 * items.size, 5.5 + 0.05 * items.size)
+    notes = selection_note("items", items.size, len(names), "most compared"), _widths(counts)
+    set_title(ax, _TITLE, *notes)
     norm = _draw_scale(ax, scores)
     if is_new:
-        _settle(ax)
+        _apply_layout(ax)
     box = ax.get_window_extent()
     width, height = box.width / ax.figure.dpi, box.height / ax.figure.dpi
     arranged = arrange(
@@ -86,11 +86,11 @@ def comparison_graph(
     ax.set_xlim(0, width)
     _draw(ax, scores, arranged, pairs, counts, norm)
     if not arranged.has_all_names:
-        entitle(ax, _TITLE, *notes, "some names are left out for lack of room")
+        set_title(ax, _TITLE, *notes, "some names are left out for lack of room")
     return ax
 
 
-def _settle(ax: "Axes") -> None:
+def _apply_layout(ax: "Axes") -> None:
     """Let the layout of a figure of our own decide the size of its axes."""
     from matplotlib.figure import Figure
 

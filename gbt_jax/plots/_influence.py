@@ -1,4 +1,4 @@
-"""The comparisons without which scores would be most different."""
+"""The comparisons whose removal changes the scores most."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -9,20 +9,20 @@ from .._curvature import AbstractCurvature
 from .._data._comparisons import Comparisons
 from .._inference._fit import Fit
 from .._util._arrays import as_indices, whole_number
-from ..influence._influence import influence as changes_without
+from ..influence._influence import leave_out
 from ._axes import (
     COLOURS,
     FAINT,
-    axes_of,
     check_axes,
     check_fit,
-    entitle,
+    format_change,
+    get_axes,
     height_of_rows,
     item_names,
-    left_out,
     remove_frame,
-    shown,
-    signed,
+    selection_note,
+    set_title,
+    shorten,
 )
 
 if TYPE_CHECKING:
@@ -43,15 +43,15 @@ def influence(
 
     A bar is as long as the change of all scores is in l2, and says which score changes most; with
     `item` it is the change of that item's score, up or down. Comparisons are named by what they
-    say, "tea over milk 0.5", and ×3 for a weight of 3. Those that alone hold two parts together
-    without a prior have no bar: there would be no optimum without them.
+    say, "tea over milk 0.5", and ×3 for a weight of 3. Without a prior, a comparison that alone
+    connects two parts of the graph has no bar: there is no optimum without it.
 
     **Arguments:**
 
     - `item`: the number of the item whose score is looked at.
-    - `groups`: one label per comparison, of who made it, say: a bar for each label then, for all
-      its comparisons left out together.
-    - `labels`: the items' names.
+    - `groups`: one label per comparison, such as its judge: one bar per label, for leaving out all
+      comparisons with that label together.
+    - `labels`: the items' names, by default the labels of the comparisons.
     - `top`: how many bars at most.
     - `using`: the fit's `curvature`, if it has been made already.
     - `ax`: where to draw.
@@ -59,21 +59,21 @@ def influence(
     check_axes(ax)
     check_fit(fit, "influence")
     rows = fit.comparisons
-    names = item_names(labels, rows.num_items)
+    names = item_names(labels, fit)
     most = whole_number("top", top, at_least=1)
     if item is not None:
         (item,) = as_indices("item", item, rows.num_items)
     if groups is None:
         counted = np.flatnonzero(np.asarray(rows.weight) > 0)
-        changes = np.asarray(changes_without(fit, comparisons=counted, using=using), float)
-        titles = [_said(rows, names, row) for row in counted.tolist()]
+        changes = np.asarray(leave_out(fit, comparisons=counted, using=using), float)
+        titles = [_describe(rows, names, row) for row in counted.tolist()]
     else:
-        changes = np.asarray(changes_without(fit, groups=groups, using=using), float)
-        titles = [shown(str(label)) for label in np.unique(np.asarray(groups))]
+        changes = np.asarray(leave_out(fit, groups=groups, using=using), float)
+        titles = [shorten(str(label)) for label in np.unique(np.asarray(groups))]
     lengths = np.linalg.norm(changes, axis=0) if item is None else changes[item]
     is_known = np.isfinite(lengths)
     order = np.flatnonzero(is_known)[np.argsort(-np.abs(lengths[is_known]), kind="stable")[:most]]
-    ax = axes_of(ax, 8.0, height_of_rows(order.size))
+    ax = get_axes(ax, 8.0, height_of_rows(order.size))
     _draw(ax, lengths[order], [titles[column] for column in order])
     if item is None:
         for place, column in enumerate(order):
@@ -84,13 +84,13 @@ def influence(
     if item is None:
         ax.set_xlabel("change of all scores (l2) without it,\nand the score that changes most")
     else:
-        ax.set_xlabel(f"change of the score of {shown(names[item])} without it")
+        ax.set_xlabel(f"change of the score of {shorten(names[item])} without it")
     none = "" if lengths.size else "there are no comparisons"
     lost = np.count_nonzero(~is_known)
-    entitle(
+    set_title(
         ax,
         f"{kind} whose removal moves scores most",
-        left_out(kind, order.size, int(np.count_nonzero(is_known)), "strongest"),
+        selection_note(kind, order.size, int(np.count_nonzero(is_known)), "strongest"),
         f"{lost:,} without which there is no optimum" if lost else none,
     )
     return ax
@@ -114,16 +114,16 @@ def _name_the_most_moved(
 ) -> None:
     if length > 0:
         who = int(np.abs(change).argmax())
-        said = f"{shown(names[who], 16)} {signed(change[who])}"
+        text = f"{shorten(names[who], 16)} {format_change(change[who])}"
         end = (length, place)
-        ax.annotate(said, end, (4, 0), textcoords="offset points", va="center", fontsize="small")
+        ax.annotate(text, end, (4, 0), textcoords="offset points", va="center", fontsize="small")
 
 
-def _said(rows: Comparisons, names: list[str], row: int) -> str:
+def _describe(rows: Comparisons, names: list[str], row: int) -> str:
     """What a comparison says: "tea over milk 0.5", whichever of the two comes first in it."""
     a, b, value, weight = (x[row].item() for x in (rows.a, rows.b, rows.value, rows.weight))
     better, worse = (b, a) if value < 0 else (a, b)
     relation = "over" if value else "even with"
-    said = f"{shown(names[better], 18)} {relation} {shown(names[worse], 18)}"
-    said += f" {abs(value):.3g}" if value else ""
-    return said if weight == 1 else f"{said} ×{weight:.3g}"
+    text = f"{shorten(names[better], 18)} {relation} {shorten(names[worse], 18)}"
+    text += f" {abs(value):.3g}" if value else ""
+    return text if weight == 1 else f"{text} ×{weight:.3g}"

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..laws import AbstractRootLaw
-from ._axes import COLOURS, FAINT, axes_of, check_axes, entitle, remove_frame, shown
+from ._axes import COLOURS, FAINT, check_axes, get_axes, remove_frame, set_title, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ def law(
     A density that is infinite at the ends leaves the picture there.
     """
     check_axes(ax)
-    named = _named(law)
+    named = _laws_by_name(law)
     if what not in get_args(Curve):
         raise ValueError(f"what must be one of {', '.join(get_args(Curve))}, not {what!r}")
     if max_difference is not None and not 0 < max_difference < np.inf:
@@ -60,10 +60,10 @@ def _draw_moments(
     named: dict[str, AbstractRootLaw], what: str, reach: float, ax: "Axes | None"
 ) -> "Axes":
     t = np.linspace(-reach, reach, _NUM_POINTS)
-    curves = [_evaluated(getattr(one, what), t) for one in named.values()]
-    ax = axes_of(ax, 6.4, 4.2)
+    curves = [_evaluate(getattr(one, what), t) for one in named.values()]
+    ax = get_axes(ax, 6.4, 4.2)
     for number, (name, curve) in enumerate(zip(named, curves, strict=True)):
-        ax.plot(t, curve, label=shown(name), **_style(number))
+        ax.plot(t, curve, label=shorten(name), **_style(number))
     if what == "mean":
         ax.axhline(0, color=FAINT, linewidth=0.8, zorder=1)
         ax.axvline(0, color=FAINT, linewidth=0.8, zorder=1)
@@ -73,26 +73,26 @@ def _draw_moments(
     symbols = {"mean": "E[r] = Φ′(t)", "variance": "Var[r] = Φ″(t)"}
     ax.set_xlabel("score difference t")
     ax.set_ylabel(symbols[what])
-    return _finished(ax, named, titles[what])
+    return _finish(ax, named, titles[what])
 
 
 def _draw_roots(named: dict[str, AbstractRootLaw], ax: "Axes | None") -> "Axes":
     extents = [_extent(one) for one in named.values()]
     reach = 1.08 * max(extents)
     curves = [_root(one, extent) for one, extent in zip(named.values(), extents, strict=True)]
-    ax = axes_of(ax, 6.4, 4.2)
+    ax = get_axes(ax, 6.4, 4.2)
     ceiling = 0.0
     for number, (name, (r, f)) in enumerate(zip(named, curves, strict=True)):
         extent = extents[number]
         if named[name].is_discrete:
-            _draw_stems(ax, r, f, number, shown(name), len(named))
+            _draw_stems(ax, r, f, number, shorten(name), len(named))
             ceiling = max(ceiling, f.max())
             continue
         is_bounded = np.isfinite(float(named[name].max_value))
         ends = ([-reach, -extent], [extent, reach]) if is_bounded else ([], [])
         zero = np.zeros(len(ends[0]))
         x, y = np.concatenate([ends[0], r, ends[1]]), np.concatenate([zero, f, zero])
-        ax.plot(x, y, label=shown(name), **_style(number))
+        ax.plot(x, y, label=shorten(name), **_style(number))
         inside = np.abs(r) < 0.99 * extent
         is_infinite = is_bounded and f.max() > 2 * f[inside].max()
         ceiling = max(ceiling, f[inside].max() if is_infinite else f.max())
@@ -102,7 +102,7 @@ def _draw_roots(named: dict[str, AbstractRootLaw], ax: "Axes | None") -> "Axes":
     names = {False: "density", True: "probability"}
     ax.set_xlabel("comparison r")
     ax.set_ylabel(" or ".join(names[kind] for kind in kinds) + " f(r)")
-    return _finished(ax, named, "how equals compare")
+    return _finish(ax, named, "how equals compare")
 
 
 def _draw_stems(
@@ -132,7 +132,7 @@ def _root(law: AbstractRootLaw, extent: float) -> tuple[np.ndarray, np.ndarray]:
         values = -extent * np.cos((np.arange(_NUM_POINTS) + 0.5) * np.pi / _NUM_POINTS)
     else:
         values = np.linspace(-extent, extent, _NUM_POINTS)
-    return values, np.exp(_evaluated(law.log_prob, values, 0.0))
+    return values, np.exp(_evaluate(law.log_prob, values, 0.0))
 
 
 def _support(law: AbstractRootLaw, extent: float) -> np.ndarray:
@@ -140,7 +140,7 @@ def _support(law: AbstractRootLaw, extent: float) -> np.ndarray:
     atoms = law.atoms()
     if atoms is None:
         start = np.linspace(-1.01 * extent, extent, _NUM_POINTS)
-        values = start + _evaluated(law.step_up, start)
+        values = start + _evaluate(law.step_up, start)
         values = values[np.abs(values) <= 1.005 * extent]
     else:
         values = np.asarray(atoms[0], float)
@@ -155,12 +155,12 @@ def _extent(law: AbstractRootLaw) -> float:
     if np.isfinite(largest):
         return largest
     # A rare count is 0 nearly always: two steps are shown nevertheless.
-    steps = 2.5 * float(_evaluated(law.step_up, 0.0)) if law.is_discrete else 0.0
+    steps = 2.5 * float(_evaluate(law.step_up, 0.0)) if law.is_discrete else 0.0
     return max(_REACH * _root_std(law), steps)
 
 
 def _root_std(law: AbstractRootLaw) -> float:
-    return float(np.sqrt(_evaluated(law.variance, 0.0)))
+    return float(np.sqrt(_evaluate(law.variance, 0.0)))
 
 
 def _default_difference(named: dict[str, AbstractRootLaw]) -> float:
@@ -170,11 +170,13 @@ def _default_difference(named: dict[str, AbstractRootLaw]) -> float:
         largest = float(one.max_value)
         is_bounded = np.isfinite(largest)
         goal = _SATURATION * largest if is_bounded else 3 * _root_std(one)
-        (bounded if is_bounded else unbounded).append(float(_evaluated(one.inverse_mean, goal)))
+        (bounded if is_bounded else unbounded).append(float(_evaluate(one.inverse_mean, goal)))
     return min([max(bounded), *unbounded] if bounded else unbounded)
 
 
-def _named(law: AbstractRootLaw | Mapping[str, AbstractRootLaw]) -> dict[str, AbstractRootLaw]:
+def _laws_by_name(
+    law: AbstractRootLaw | Mapping[str, AbstractRootLaw],
+) -> dict[str, AbstractRootLaw]:
     named = {law_name(law): law} if isinstance(law, AbstractRootLaw) else law
     if not isinstance(named, Mapping) or not named:
         raise TypeError(f"a law is needed, or laws by name, not {law!r}")
@@ -205,7 +207,7 @@ def law_name(law: AbstractRootLaw) -> str:
     return f"{type(law).__name__}({', '.join(parts)})"
 
 
-def _evaluated(method: Callable, *arguments: np.ndarray | float) -> np.ndarray:
+def _evaluate(method: Callable, *arguments: np.ndarray | float) -> np.ndarray:
     """A law's method as one compiled program, where each operation would be one."""
     return np.asarray(eqx.filter_jit(method)(*map(jnp.asarray, arguments)), float)
 
@@ -218,10 +220,10 @@ def _style(number: int) -> dict:
     }
 
 
-def _finished(ax: "Axes", named: dict[str, AbstractRootLaw], title: str) -> "Axes":
+def _finish(ax: "Axes", named: dict[str, AbstractRootLaw], title: str) -> "Axes":
     remove_frame(ax, "top", "right")
     alone = len(named) == 1
     if not alone:
         ax.legend(framealpha=0.9)
-    entitle(ax, f"{shown(next(iter(named)), 60)}: {title}" if alone else title)
+    set_title(ax, f"{shorten(next(iter(named)), 60)}: {title}" if alone else title)
     return ax

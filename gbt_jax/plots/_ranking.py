@@ -13,15 +13,15 @@ from ..uncertainty._laplace import intervals
 from ._axes import (
     COLOURS,
     FAINT,
-    axes_of,
     check_axes,
     check_fit,
-    entitle,
+    get_axes,
     height_of_rows,
     item_names,
-    left_out,
     remove_frame,
-    shown,
+    selection_note,
+    set_title,
+    shorten,
 )
 
 if TYPE_CHECKING:
@@ -37,15 +37,15 @@ def ranking(
     using: AbstractCurvature | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Scores as dots with the bars of their `intervals`, the best on top.
+    """Scores as dots with their `intervals` as bars, the best on top.
 
-    Equal scores are in the order of their items. Without a prior, items that no chain of
-    comparisons connects have no common scale: components stand one below the other then, those of
-    more items first, each with its own best on top.
+    Equal scores are in the order of their items. Without a prior, the components of the comparison
+    graph have no common scale: they are drawn one below the other, the largest first, each with its
+    own best item on top.
 
     **Arguments:**
 
-    - `labels`: the items' names.
+    - `labels`: the items' names, by default the labels of the comparisons.
     - `level`: of the intervals.
     - `top`: how many items at most, the best ones; None is all.
     - `using`: the fit's `curvature`, if it has been made already.
@@ -53,19 +53,19 @@ def ranking(
     """
     check_axes(ax)
     check_fit(fit, "ranking")
-    names = item_names(labels, fit.comparisons.num_items)
+    names = item_names(labels, fit)
     most = len(names) if top is None else whole_number("top", top, at_least=1)
     scores = np.asarray(fit.scores, float)
-    lower, upper = (np.asarray(end, float) for end in intervals(fit, level=level, using=using))
+    _, lower, upper = (np.asarray(x, float) for x in intervals(fit, level=level, using=using))
     group = _groups_without_common_scale(fit)
     order = np.lexsort((-scores, group))[:most]
-    ax = axes_of(ax, 6.4, height_of_rows(order.size))
+    ax = get_axes(ax, 6.4, height_of_rows(order.size))
     place = np.arange(order.size)
     ax.hlines(place, lower[order], upper[order], color=COLOURS[0], linewidth=2, alpha=0.5)
     ax.plot(scores[order], place, "o", color=COLOURS[0], markersize=5)
     for boundary in np.flatnonzero(np.diff(group[order])):
         ax.axhline(boundary + 0.5, color=FAINT, linewidth=0.8, linestyle="--")
-    ax.set_yticks(place, [shown(names[item]) for item in order])
+    ax.set_yticks(place, [shorten(names[item]) for item in order])
     ax.set_ylim(max(order.size, 1) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x", color=FAINT, alpha=0.3)
@@ -75,10 +75,10 @@ def ranking(
     num_groups = group.max(initial=0) + 1
     apart = f"no prior: {num_groups} components without a common scale" if num_groups > 1 else ""
     which = "first" if apart else "best"
-    entitle(
+    set_title(
         ax,
         f"scores and {100 * level:g}% intervals",
-        left_out("items", order.size, len(names), which),
+        selection_note("items", order.size, len(names), which),
         apart,
     )
     return ax

@@ -11,15 +11,15 @@ from .._inference._fit import Fit
 from .._util._arrays import as_indices, whole_number
 from ..influence._sensitivity import sensitivity as derivatives
 from ._axes import (
-    axes_of,
     check_axes,
     check_fit,
-    entitle,
+    format_change,
+    get_axes,
     height_of_rows,
     item_names,
-    left_out,
-    shown,
-    signed,
+    selection_note,
+    set_title,
+    shorten,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def sensitivity(
 
     **Arguments:**
 
-    - `labels`: the items' names.
+    - `labels`: the items' names, by default the labels of the comparisons.
     - `comparisons`, `items`: choose among these only.
     - `top`: how many comparisons and how many items at most: the comparisons that move scores
       most, and the items that these move most.
@@ -55,7 +55,7 @@ def sensitivity(
     """
     check_axes(ax)
     check_fit(fit, "sensitivity")
-    names = item_names(labels, fit.comparisons.num_items)
+    names = item_names(labels, fit)
     most = whole_number("top", top, at_least=1)
     made = curvature_of(fit, using)
     rows = as_indices("comparisons", comparisons, len(fit.comparisons))
@@ -69,23 +69,25 @@ def sensitivity(
     kept = kept[np.lexsort((all_items[kept], -np.asarray(fit.scores)[all_items[kept]]))]
     matrix, order = matrix[kept], all_items[kept] if columns.size else all_items[:0]
     a, b = np.asarray(fit.comparisons.a)[columns], np.asarray(fit.comparisons.b)[columns]
-    pairs = [f"{shown(names[i], 20)} – {shown(names[j], 20)}" for i, j in zip(a, b, strict=True)]
+    pairs = [
+        f"{shorten(names[i], 20)} – {shorten(names[j], 20)}" for i, j in zip(a, b, strict=True)
+    ]
     has_numbers = matrix.size <= _FEW_CELLS
     column_width = 0.42 if has_numbers else 0.26
     letters = max(map(len, pairs), default=0)
     height = height_of_rows(order.size) + 0.075 * letters
-    ax = axes_of(ax, max(3.2 + column_width * columns.size, 5.5), height)
+    ax = get_axes(ax, max(3.2 + column_width * columns.size, 5.5), height)
     if matrix.size:
         _draw(ax, matrix, has_numbers)
     ax.set_xticks(np.arange(columns.size), pairs, rotation=90, fontsize="small")
-    ax.set_yticks(np.arange(order.size), [shown(names[item]) for item in order], fontsize="small")
+    ax.set_yticks(np.arange(order.size), [shorten(names[item]) for item in order], fontsize="small")
     ax.tick_params(length=0)
-    entitle(
+    set_title(
         ax,
         "scores (rows) moved by values of comparisons (columns)",
         "" if rows.size else "there are no comparisons",
-        left_out("comparisons", columns.size, rows.size, "strongest"),
-        left_out("items", order.size, all_items.size, "most moved") if columns.size else "",
+        selection_note("comparisons", columns.size, rows.size, "strongest"),
+        selection_note("items", order.size, all_items.size, "most moved") if columns.size else "",
     )
     return ax
 
@@ -110,4 +112,6 @@ def _draw(ax: "Axes", matrix: np.ndarray, has_numbers: bool) -> None:
         return
     for (row, column), value in np.ndenumerate(matrix):
         colour = "white" if abs(value) > 0.6 * largest else "black"
-        ax.text(column, row, signed(value), color=colour, ha="center", va="center", fontsize=6)
+        ax.text(
+            column, row, format_change(value), color=colour, ha="center", va="center", fontsize=6
+        )

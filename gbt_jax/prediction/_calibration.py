@@ -98,7 +98,7 @@ def calibration(
     """
     check_fit(fit)
     bins = whole_number("bins", bins, at_least=1)
-    rows, law = _oriented(fit, held_out, law)
+    rows, law = _orient_rows(fit, held_out, law)
     made = curvature_of(fit, using)
     prediction = predict(fit, rows.a, rows.b, law=law, using=made)
     mean, variance, value, weight = (
@@ -128,7 +128,7 @@ def calibration(
     )
 
 
-def _oriented(
+def _orient_rows(
     fit: Fit, held_out: Comparisons, law: AbstractRootLaw | None
 ) -> tuple[Comparisons, AbstractRootLaw]:
     """The rows that count, the better item first, and their law; refuses what has no prediction."""

@@ -27,11 +27,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from .._curvature import AbstractCurvature, curvature_of
 from .._inference._fit import Fit, check_fit
-from .._util._arrays import as_indices
+from .._util._arrays import ArrayLike, as_indices
 from ..laws import AbstractRootLaw
 
 _NUM_NODES = 192
@@ -166,12 +166,14 @@ def over_pairs(of_pair: Callable, law: AbstractRootLaw, *columns: np.ndarray, dt
     number = None
     if law.num_rows is not None:
         number = np.pad(np.arange(size) % max(shape[-1], 1), padding)
-    found = _mapped(of_pair, law, number, rows)
+    found = _map_pairs(of_pair, law, number, rows)
     return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[:size].reshape(shape)), found)
 
 
 @functools.partial(jax.jit, static_argnames=("of_pair",))
-def _mapped(of_pair: Callable, law: AbstractRootLaw, number: Array | None, rows: tuple[Array, ...]):
+def _map_pairs(
+    of_pair: Callable, law: AbstractRootLaw, number: Array | None, rows: tuple[Array, ...]
+):
     def of_row(given: tuple[Array | None, tuple[Array, ...]]):
         own, row = given
         return of_pair(law if own is None else law.at_rows(own), *row)

@@ -1,4 +1,4 @@
-"""A ranking as one page of HTML that stands alone: nothing in it is loaded from anywhere.
+"""A ranking as one self-contained page of HTML.
 
 Needs the extra `frames` (narwhals and PyArrow): `pip install "gbt-jax[frames]"`.
 """

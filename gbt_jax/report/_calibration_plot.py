@@ -1,4 +1,4 @@
-"""Expected against observed comparisons as a drawing, with the same numbers as a table."""
+"""Observed against expected comparisons as a plot and as a table."""
 
 import math
 from statistics import NormalDist
@@ -8,14 +8,14 @@ import numpy as np
 from ..frames import Ranking
 from ..prediction._calibration import Calibration
 from ._held_out import HeldOut, held_out_calibration
-from ._html import brief, counted, number, table, text
+from ._html import compact, number, plural, table, text
 
 _WIDTH, _HEIGHT = 400, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 10, 42  # margins
 
 
 def calibration_section(ranking: Ranking) -> str:
-    """The drawing and how to read it, or why there is none."""
+    """The plot with a caption, or the reason why there is none."""
     found = held_out_calibration(ranking)
     if isinstance(found, str):
         return f"<p>{text(found)}</p>"
@@ -24,10 +24,10 @@ def calibration_section(ranking: Ranking) -> str:
     is_outside = (found.calibration.observed < low) | (found.calibration.observed > high)
     return "\n".join(
         [
-            f"<p>{_what_was_done(ranking, found)}</p>",
+            f"<p>{_method(ranking, found)}</p>",
             f"<figure>{_drawing(found.calibration, low, high, is_outside)}",
-            f"<figcaption>{_how_to_read(ranking, is_outside)}</figcaption></figure>",
-            f"<p>{_in_total(found.calibration)}</p>",
+            f"<figcaption>{_caption(ranking, is_outside)}</figcaption></figure>",
+            f"<p>{_total(found.calibration)}</p>",
             f"<details><summary>The numbers</summary>{_numbers(found.calibration, half)}</details>",
         ]
     )
@@ -38,7 +38,7 @@ def _band(found: Calibration, half: float) -> tuple[np.ndarray, np.ndarray]:
     return found.predicted - reach, found.predicted + reach
 
 
-def _what_was_done(ranking: Ranking, found: HeldOut) -> str:
+def _method(ranking: Ranking, found: HeldOut) -> str:
     total = ranking.votes.num_groups
     where = ""
     if total > 1:
@@ -46,35 +46,35 @@ def _what_was_done(ranking: Ranking, found: HeldOut) -> str:
         all_of_them = found.num_groups == total
         where = f" of all {total:,} groups" if all_of_them else f" of {which} of {total:,} groups"
     return (
-        f"{counted(found.num_held, 'comparison')}{where}, drawn at random, were kept aside, the "
-        f"other {found.num_fitted:,} were fitted again, and their scores predicted the ones kept "
-        "aside. The ranking above uses all of them."
+        f"{plural(found.num_held, 'comparison')}{where}, drawn at random, were held out. The "
+        f"other {found.num_fitted:,} were refitted to predict them. The ranking above uses all "
+        "comparisons."
     )
 
 
-def _how_to_read(ranking: Ranking, is_outside: np.ndarray) -> str:
+def _caption(ranking: Ranking, is_outside: np.ndarray) -> str:
     outside, size = int(is_outside.sum()), is_outside.size
     return (
-        f"Each dot is one of {size} equal parts of the comparisons kept aside, turned so that the "
-        "item of the higher score comes first: across, how far it was expected to win on average, "
-        "and up, how far it did. Where law and scores are right, a dot lies in the band around the "
-        f"diagonal with probability {brief(100 * ranking.level)}%. Dots above the band: "
-        "differences are larger than predicted; below: smaller, the ranking is too sure of itself. "
+        f"Each dot is one of {size} bins of the held-out comparisons, oriented so that the item "
+        "with the higher score comes first. The horizontal axis is the expected mean outcome, the "
+        "vertical axis the observed one. If law and scores are right, a dot lies in the band "
+        f"around the diagonal with probability {compact(100 * ranking.level)}%. Dots above it "
+        "mean differences larger than predicted; dots below mean an overconfident ranking. "
         f"Here {outside} of {size} {'lies' if outside == 1 else 'lie'} outside."
     )
 
 
-def _in_total(found: Calibration) -> str:
+def _total(found: Calibration) -> str:
     p = found.p_value
     verdict = "no sign of a misfit" if p >= 0.05 else "a sign that law or scores do not fit"
     verdict = verdict if p >= 0.001 else "law or scores do not fit well"
     better = found.log_score - found.root_log_score
     change = "more" if better >= 0 else "less"
     return (
-        f"All bins together: χ² = {brief(found.statistic)} on {found.degrees_of_freedom} degrees "
+        f"All bins together: χ² = {compact(found.statistic)} on {found.degrees_of_freedom} degrees "
         f"of freedom, p {f'= {p:.2g}' if p >= 1e-4 else '&lt; 0.0001'}: {verdict}. A comparison’s "
-        f"log score is {brief(found.log_score)} ± {found.log_score_error:.1g} on average, "
-        f"{brief(abs(better))} {change} than with all scores equal."
+        f"log score is {compact(found.log_score)} ± {found.log_score_error:.1g} on average, "
+        f"{compact(abs(better))} {change} than with all scores equal."
     )
 
 
@@ -123,10 +123,12 @@ def _grid(x, y, reach: float, bottom: float, top: float) -> str:
     parts = []
     for tick in _ticks(0, reach):
         parts.append(f'<path class="grid" d="M{x(tick)} {_TOP}V{base}"/>')
-        parts.append(f'<text x="{x(tick)}" y="{base + 15}" class="middle">{brief(tick)}</text>')
+        parts.append(f'<text x="{x(tick)}" y="{base + 15}" class="middle">{compact(tick)}</text>')
     for tick in _ticks(bottom, top):
         parts.append(f'<path class="grid" d="M{_LEFT} {y(tick)}H{right}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y(tick)}" dy="4" class="end">{brief(tick)}</text>')
+        parts.append(
+            f'<text x="{_LEFT - 6}" y="{y(tick)}" dy="4" class="end">{compact(tick)}</text>'
+        )
     middle = (_LEFT + right) / 2, (_TOP + base) / 2
     parts.append(f'<text x="{middle[0]}" y="{_HEIGHT - 8}" class="middle">expected</text>')
     parts.append(

@@ -1,4 +1,4 @@
-"""What the doctor found, the worst first."""
+"""The findings of `check`, the worst first."""
 
 import re
 
@@ -9,7 +9,7 @@ from ._html import text
 def findings_section(findings: Findings) -> str:
     """Each finding with its advice and examples."""
     if not findings.findings:
-        return "<p>Nothing to worry about.</p>"
+        return "<p>No problems found.</p>"
     return "\n".join(_finding(finding) for finding in findings)
 
 
@@ -20,7 +20,7 @@ def _finding(finding: Finding) -> str:
         f'<li><bdi class="label">{text(example)}</bdi></li>' for example in finding.examples
     )
     more = finding.number - len(finding.examples)
-    rest = " (the first of them)" if more > 0 else ""
+    rest = f" ({len(finding.examples)} of {finding.number:,})" if more > 0 else ""
     listed = f"<p>Examples{rest}:</p><ul>{examples}</ul>" if examples else ""
     severity = text(finding.severity)
     return (

@@ -1,7 +1,7 @@
-"""Predictions of comparisons that were left out of the fit, against what they said.
+"""Calibration on held-out comparisons.
 
-On the comparisons that it was fitted to every model looks good. So a tenth of them, chosen by a
-fixed seed, is kept aside, the rest is fitted again, and `calibration` compares.
+A tenth of the comparisons, drawn with a fixed seed, is held out, and the rest is refitted to
+predict them: on its own training data every model looks good.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 from .._data._comparisons import Comparisons
 from .._data._graph import component_labels
 from .._data._groups import sort_by_group
-from .._inference._fit import fit
+from .._inference._maximise import fit
 from .._inference._results import RESULTS
 from ..frames import Ranking
 from ..prediction._calibration import Calibration, calibration
@@ -25,7 +25,7 @@ _SEED = 0
 
 
 class HeldOut(NamedTuple):
-    """A calibration, and what it was made of."""
+    """A calibration, with the sizes of its data."""
 
     calibration: Calibration
     num_held: int
@@ -34,38 +34,38 @@ class HeldOut(NamedTuple):
 
 
 class _Pool(NamedTuple):
-    """The comparisons of several groups as one problem: their items are different items."""
+    """The comparisons of several groups as one problem with separate items."""
 
     a: np.ndarray
     b: np.ndarray
     value: np.ndarray
     weight: np.ndarray
-    row: np.ndarray  # of the table: two comparisons of a tie that counts half have the same
+    row: np.ndarray  # of the table; both halves of a split tie have the same
     num_items: int
     num_groups: int
 
 
 def held_out_calibration(ranking: Ranking) -> HeldOut | str:
-    """The calibration over the largest groups, or why there is none."""
+    """The calibration over the largest groups, or the reason why there is none."""
     pool = _pool(ranking)
     if isinstance(pool, str):
         return pool
     rows = np.unique(pool.row[pool.weight > 0])
     if rows.size < _ENOUGH:
         return (
-            f"Too few comparisons to keep some aside: {rows.size:,}, and {_ENOUGH:,} are needed. "
-            "Predictions of comparisons that the fit has seen would flatter it."
+            f"Too few comparisons to hold some out: {rows.size:,}, and {_ENOUGH:,} are needed. "
+            "On its own training data the fit would look better than it is."
         )
     size = min(rows.size // 10, _MOST_HELD)
     chosen = np.random.default_rng(_SEED).choice(rows, size, replace=False)
     try:
-        return _calibrated(ranking, pool, np.isin(pool.row, chosen))
+        return _calibrate(ranking, pool, np.isin(pool.row, chosen))
     except (ValueError, np.linalg.LinAlgError) as error:
-        return f"Left out: {error}."
+        return f"Not computed: {error}."
 
 
 def _pool(ranking: Ranking) -> _Pool | str:
-    """As many of the largest groups as have a matrix for their curvature together."""
+    """The largest groups, up to the number of items that a dense curvature can handle."""
     found, data = ranking.fit, ranking.fit.comparisons
     layout = sort_by_group(data)
     items, rows = layout.num_items, layout.num_rows
@@ -73,13 +73,11 @@ def _pool(ranking: Ranking) -> _Pool | str:
     order = np.argsort(-rows, kind="stable")
     order = order[is_fitted[order]]
     if not order.size:
-        return "No fit succeeded: nothing can be predicted."
+        return "No fit succeeded, so there is nothing to predict."
     largest = items[order[0]]
     order = order[np.cumsum(items[order]) <= _MOST_ITEMS]
     if not order.size:
-        return (
-            f"Left out: with {largest:,} items it would take long (the most are {_MOST_ITEMS:,})."
-        )
+        return f"Not computed: there are {largest:,} items, more than the limit of {_MOST_ITEMS:,}."
     a, b, value, weight = (np.asarray(x) for x in (data.a, data.b, data.value, data.weight))
     mine = np.flatnonzero(np.isin(np.asarray(data.group)[a], order))
     nodes, (first, second) = np.unique(np.stack([a[mine], b[mine]]), return_inverse=True)
@@ -87,21 +85,21 @@ def _pool(ranking: Ranking) -> _Pool | str:
     return _Pool(first, second, *columns, nodes.size, order.size)
 
 
-def _calibrated(ranking: Ranking, pool: _Pool, is_held: np.ndarray) -> HeldOut | str:
+def _calibrate(ranking: Ranking, pool: _Pool, is_held: np.ndarray) -> HeldOut | str:
     model = ranking.fit.model
     rows = Comparisons(
         pool.a, pool.b, pool.value, np.where(is_held, 0, pool.weight), num_items=pool.num_items
     )
     found = fit(model, rows, throw=False)
     if found.result != RESULTS.successful:
-        return f"Left out: without a tenth of the comparisons, {found.result.message}."
+        return f"Not computed: without a tenth of the comparisons, {found.result.message}."
     kept = is_held & (pool.weight > 0)
-    if np.isinf(float(model.prior_std)):  # nothing is predicted of items that nothing relates
+    if np.isinf(float(model.prior_std)):  # components have no common scale
         part = np.asarray(component_labels(rows))
         kept &= part[pool.a] == part[pool.b]
     size = np.unique(pool.row[kept]).size
     if size < 3 * _PER_BIN:
-        return f"Left out: of the comparisons kept aside only {size:,} can be predicted."
+        return f"Not computed: only {size:,} of the held-out comparisons can be predicted."
     held = Comparisons(
         *(x[kept] for x in (pool.a, pool.b, pool.value, _repeats(pool))), num_items=pool.num_items
     )
@@ -111,9 +109,9 @@ def _calibrated(ranking: Ranking, pool: _Pool, is_held: np.ndarray) -> HeldOut |
 
 
 def _repeats(pool: _Pool) -> np.ndarray:
-    """Whole weights are repeats; others, such as those of decay, count each row of the table once.
+    """Integer weights are repeats; otherwise, as with decay, each row of the table counts once.
 
-    The two comparisons of a tie that counts half share what their row counts.
+    The two halves of a split tie share the count of their row.
     """
     total = np.bincount(pool.row, pool.weight)[pool.row]
     is_whole = np.all(total == np.round(total))

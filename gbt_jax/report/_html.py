@@ -1,7 +1,7 @@
 """Text, numbers and small tables as HTML; every label passes through here.
 
-Labels are other people's text: they are escaped, cleared of characters that HTML does not have, and
-isolated (`<bdi>`), so that one written from right to left does not turn its neighbours around.
+Labels are untrusted text: they are escaped, stripped of characters that HTML does not allow, and
+isolated (`<bdi>`), so that right-to-left text does not reorder its neighbours.
 """
 
 import html
@@ -16,12 +16,12 @@ _LONG = 80  # characters of a label, beyond which it may be cut and is its own t
 
 
 def clean(value: Any) -> str:
-    """As text that every page can hold."""
+    """The text of a value without characters that HTML does not allow."""
     return _NOT_TEXT.sub("\ufffd", str(value))
 
 
 def text(value: Any) -> str:
-    """As text between tags or in a quoted attribute."""
+    """Escaped text for element content or a quoted attribute."""
     return html.escape(clean(value), quote=True)
 
 
@@ -32,7 +32,7 @@ def label(value: Any) -> str:
     return f'<bdi class="label"{title}>{shown}</bdi>'
 
 
-def named(value: Any) -> str:
+def inline_label(value: Any) -> str:
     """A label within a sentence, cut if it is long."""
     whole = clean(value)
     if len(whole) <= _LONG:
@@ -41,7 +41,7 @@ def named(value: Any) -> str:
 
 
 def number(value: float | None, decimals: int = 3) -> str:
-    """With so many decimals and a true minus sign; a dash for what is not known."""
+    """A number with fixed decimals and a minus sign; a dash if unknown."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -52,12 +52,12 @@ def number(value: float | None, decimals: int = 3) -> str:
     return shown.replace("-", "−")
 
 
-def brief(value: float) -> str:
+def compact(value: float) -> str:
     """A number with up to four digits, however large or small."""
     return "∞" if math.isinf(value) else f"{value:.4g}".replace("-", "−")
 
 
-def counted(size: int, one: str, many: str | None = None) -> str:
+def plural(size: int, one: str, many: str | None = None) -> str:
     """`1 item`, `1,234 items`."""
     return f"{size:,} {one if size == 1 else many or one + 's'}"
 

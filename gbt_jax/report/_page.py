@@ -1,7 +1,7 @@
-"""`report_html` and `write_report`: the sections put together.
+"""`report_html` and `write_report`: assemble the sections of the page.
 
-The policy in the page's head lets nothing be loaded, and nothing be run or styled but what is
-written here, known by its hash: a label that slipped through as HTML would still be dead.
+The content security policy allows only the style and script of the page, by hash, and loads
+nothing: a label that got through as HTML would still not run.
 """
 
 import base64
@@ -14,25 +14,25 @@ from datetime import UTC, datetime
 from typing import TypedDict, Unpack
 
 from ..frames import Findings, Ranking
-from ..frames._files import replacing
+from ..frames._files import atomic_write
 from ._calibration_plot import calibration_section
 from ._findings import findings_section
 from ._html import text
 from ._provenance import data_name, provenance
-from ._ranking_table import ranking_data, ranking_section, shown_rows
+from ._ranking_table import page_rows, ranking_data, ranking_section
 from ._summary import summary
 from ._top import top_section
 
 
 class ReportOptions(TypedDict, total=False):
-    """What a page may be told.
+    """Options of a report.
 
-    - `title`: of the page; the name of the data if it is None.
-    - `elo`: show scores on the scale of Elo, as `Ranking.to_elo()` gives them.
-    - `preset`, `seed`: as they were given to `fit_table`, to be named; left out if None.
-    - `made`: when, to be named.
-    - `top_groups`: how many of the largest groups are asked what their first place rests on, which
-      takes some seconds each; 3 unless told.
+    - `title`: title of the page, by default the name of the data.
+    - `elo`: show scores on the Elo scale, as `Ranking.to_elo()` does.
+    - `preset`, `seed`: the arguments of `fit_table`, to be listed in the provenance.
+    - `made`: the time of creation, to be listed in the provenance.
+    - `top_groups`: for how many of the largest groups the first place is analysed, which takes some
+      seconds each; by default 3.
     """
 
     title: str | None
@@ -44,20 +44,20 @@ class ReportOptions(TypedDict, total=False):
 
 
 def report_html(ranking: Ranking, findings: Findings, **options: Unpack[ReportOptions]) -> str:
-    """A ranking with its doubts as a page of HTML that stands alone.
+    """A ranking with its diagnostics as a self-contained page of HTML.
 
-    The ranking, to be sorted and searched, the doctor's findings, the calibration on comparisons
-    kept aside, what the first places rest on, and where all of it comes from. The same arguments
-    give the same page.
+    The page has a table that can be sorted and searched, the findings of `check`, the calibration
+    on held-out comparisons, the comparisons that decide the first places, and the provenance. The
+    same arguments give the same page.
 
     **Arguments:**
 
-    - `ranking`: of `fit_table`, with scores as they were fitted (see `elo`).
-    - `findings`: of `check`, for the same votes.
+    - `ranking`: the result of `fit_table`, not on the Elo scale (see `elo`).
+    - `findings`: the result of `check` for the same votes.
     - the options of `ReportOptions`.
     """
     elo = options.get("elo") or False
-    shown = shown_rows(ranking, elo)
+    shown = page_rows(ranking, elo)
     name = options.get("title") or f"Ranking of {data_name(ranking.votes)}"
     style, script = _asset("page.css"), _asset("page.js")
     groups = options.get("top_groups", 3)
@@ -92,10 +92,10 @@ def write_report(
     findings: Findings,
     **options: Unpack[ReportOptions],
 ) -> None:
-    """Write `report_html` to a file, whole or not at all; `made` is now unless told."""
+    """Write `report_html` to a file atomically; `made` is now by default."""
     options.setdefault("made", datetime.now(UTC))
     page = report_html(ranking, findings, **options)
-    with replacing(path) as stream:
+    with atomic_write(path) as stream:
         stream.write(page.encode())
 
 
@@ -109,7 +109,7 @@ def _policy(style: str, script: str) -> str:
 
 
 def _source(content: str) -> str:
-    """How a policy names what it allows."""
+    """The hash of a style or script in a content security policy."""
     digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
     return f"'sha256-{digest}'"
 

@@ -1,4 +1,4 @@
-"""Where a ranking comes from: versions, model and data, so that it can be made again."""
+"""Provenance: versions, model and data, so that the ranking can be reproduced."""
 
 import hashlib
 import importlib.metadata
@@ -11,30 +11,30 @@ from pathlib import Path
 from .. import __version__
 from ..frames import Ranking, Votes
 from ..frames._files import STANDARD_INPUT
-from ..frames._law_names import name_of
-from ._html import brief, text
+from ..frames._law_names import law_name
+from ._html import compact, text
 
 
 def data_name(votes: Votes) -> str:
-    """The name of the file without its folder, or what else was read."""
+    """The name of the file without its folder, or of another source."""
     if votes.columns.native is not None:
         return votes.name
     return "standard input" if votes.name == STANDARD_INPUT else Path(votes.name).name
 
 
 def data_hash(votes: Votes) -> tuple[str, str]:
-    """(what was hashed, its SHA-256): the bytes of the file, or else the rows as they were read."""
+    """(what was hashed, its SHA-256): the bytes of the file, or the rows that were read."""
     if votes.columns.native is None and votes.name != STANDARD_INPUT:
         try:
             with open(os.fspath(votes.name), "rb") as stream:
                 return "the file", hashlib.file_digest(stream, "sha256").hexdigest()
-        except OSError:  # it was there when it was read
+        except OSError:  # the file was removed since
             pass
     return "the rows read", _rows_hash(votes)
 
 
 def _rows_hash(votes: Votes) -> str:
-    """Of one line of JSON per comparison: [labels of the group …, a, b, value, weight]."""
+    """The hash of one line of JSON per comparison: [group labels …, a, b, value, weight]."""
     groups = list(zip(*(labels.to_pylist() for labels in votes.group_labels.values()), strict=True))
     items = votes.items.to_pylist()
     digest = hashlib.sha256()
@@ -57,10 +57,10 @@ def provenance(
         f"SHA-256 of {hashed}": f"<code>{digest}</code>",
         "Columns": text(_columns(votes)),
         "Preset": None if preset is None else text(preset),
-        "Law": text(name_of(model.law)),
-        "Prior": f"σ = {brief(float(model.prior_std))}",
-        "Level": f"{brief(100 * ranking.level)}%",
-        "Seed of the ranks’ draws": None if seed is None else str(seed),
+        "Law": text(law_name(model.law)),
+        "Prior": f"σ = {compact(float(model.prior_std))}",
+        "Level": f"{compact(100 * ranking.level)}%",
+        "Seed of rank intervals": None if seed is None else str(seed),
         "Precision": text(ranking.fit.scores.dtype),
         "Software": text(
             f"gbt_jax {__version__}, Python {platform.python_version()}, "

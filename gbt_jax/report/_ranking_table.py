@@ -1,7 +1,6 @@
-"""The ranking: as data for the page's script, and its first rows as a plain table.
+"""The ranking as data for the page's script, and its first rows as a plain table.
 
-Without a script the plain table is what there is; with one it is drawn again from the data, to be
-sorted and searched.
+The script replaces the plain table by one that can be sorted and searched.
 """
 
 import json
@@ -12,7 +11,7 @@ import numpy as np
 
 from .._data._groups import sort_by_group
 from ..frames import Ranking
-from ._html import brief, clean, counted, label, named, number, text
+from ._html import clean, compact, inline_label, label, number, plural, text
 
 FIRST = 100  # rows shown at once; a button shows more
 _MOST_ROWS = 100_000  # in a page of some ten megabytes
@@ -20,14 +19,14 @@ _NUMBERS = ("score", "lower", "upper", "std")
 _WHOLE = ("rank", "rank_lower", "rank_upper", "comparisons", "component")
 
 
-class Shown(NamedTuple):
-    """The rows of a ranking that the page holds.
+class PageRows(NamedTuple):
+    """The rows of a ranking in the page.
 
-    - `columns`: by name, None for what is not known; `group` numbers `groups`.
-    - `decimals`: two digits of a typical standard deviation.
-    - `zero`: the score of an item of which nothing is known.
+    - `columns`: cells by column name, None where unknown; `group` is a position in `groups`.
+    - `decimals`: decimals that show two digits of a typical standard deviation.
+    - `zero`: the score of an item without comparisons.
     - `start`: the number of the largest group, which is shown first.
-    - `left_out`: rows of all groups that are not in the page.
+    - `left_out`: the number of rows that are not in the page.
     """
 
     columns: dict[str, list[Any]]
@@ -40,11 +39,11 @@ class Shown(NamedTuple):
     has_elo: bool
 
 
-def shown_rows(ranking: Ranking, elo: bool) -> Shown:
-    """What is shown of a ranking."""
+def page_rows(ranking: Ranking, elo: bool) -> PageRows:
+    """The rows of a ranking for the page."""
     table = (ranking.to_elo() if elo else ranking).arrow
     owner = np.asarray(ranking.fit.comparisons.group)
-    kept = _kept(owner)
+    kept = _rows_in_page(owner)
     values = {name: table[name].to_numpy().astype(float)[kept] for name in _NUMBERS}
     decimals = _decimals(values["std"])
     columns: dict[str, list[Any]] = {
@@ -55,7 +54,7 @@ def shown_rows(ranking: Ranking, elo: bool) -> Shown:
     columns["item"] = [clean(item) for item in table["item"].take(kept).to_pylist()]
     columns["group"] = owner[kept].tolist()
     votes, fit = ranking.votes, ranking.fit
-    return Shown(
+    return PageRows(
         columns=columns,
         groups=[clean(votes.group_name(group)) for group in fit.groups],
         decimals=decimals,
@@ -67,8 +66,8 @@ def shown_rows(ranking: Ranking, elo: bool) -> Shown:
     )
 
 
-def _kept(owner: np.ndarray) -> np.ndarray:
-    """Positions of the rows in the page: if there are too many, the best of every group."""
+def _rows_in_page(owner: np.ndarray) -> np.ndarray:
+    """Positions of the rows in the page: the best of every group, if there are too many."""
     within = np.arange(owner.size) - np.searchsorted(owner, owner)
     return np.sort(np.argsort(within, kind="stable")[:_MOST_ROWS])
 
@@ -80,8 +79,8 @@ def _decimals(std: np.ndarray) -> int:
     return int(np.clip(1 - math.floor(math.log10(np.median(known))), 0, 9))
 
 
-def ranking_data(shown: Shown) -> str:
-    """The rows as JSON that no label can end: `<` and the like are written as escapes."""
+def ranking_data(shown: PageRows) -> str:
+    """The rows as JSON in which `<` and the like are escaped, so that no label ends the script."""
     data = shown._asdict() | {"first": FIRST}
     written = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
@@ -89,8 +88,8 @@ def ranking_data(shown: Shown) -> str:
     return written
 
 
-def ranking_section(shown: Shown) -> str:
-    """Controls, which the script brings to life, and the first rows of the largest group."""
+def ranking_section(shown: PageRows) -> str:
+    """Controls for the script, and the first rows of the largest group."""
     mine = [i for i, group in enumerate(shown.columns["group"]) if group == shown.start]
     scale = _scale(shown, mine)
     body = "\n".join(_row(shown, i, scale) for i in mine[:FIRST])
@@ -106,7 +105,7 @@ def ranking_section(shown: Shown) -> str:
     )
 
 
-def _controls(shown: Shown) -> str:
+def _controls(shown: PageRows) -> str:
     groups = ""
     if len(shown.groups) > 1:
         chosen = {shown.start: " selected"}
@@ -121,21 +120,26 @@ def _controls(shown: Shown) -> str:
     search = '<label>Search <input type="search" id="search"></label>'
     more = ""
     if shown.left_out:
-        more = f"<p>{counted(shown.left_out, 'item')} of the lowest ranks are not in this page.</p>"
+        more = f"<p>{plural(shown.left_out, 'item')} of the lowest ranks are not in this page.</p>"
     return (
         f'<div class="controls" id="controls" hidden>{groups}{search} '
         f'<span id="status" role="status"></span></div>{more}'
     )
 
 
-def _heads(shown: Shown, scale: tuple[float, float]) -> str:
+def _heads(shown: PageRows, scale: tuple[float, float]) -> str:
     ends = "".join(f"<span>{number(end, shown.decimals)}</span>" for end in scale)
     heads = (
         ("rank", "Rank", "n", ""),
         ("item", "Item", "", ""),
         ("group", "Group", "", ""),
         ("score", "Elo" if shown.has_elo else "Score", "n", ""),
-        ("width", f"{brief(100 * shown.level)}% interval", "", f'<span id="scale">{ends}</span>'),
+        (
+            "width",
+            f"{compact(100 * shown.level)}% interval",
+            "",
+            f'<span id="scale">{ends}</span>',
+        ),
         ("lower", "Lower", "n", ""),
         ("upper", "Upper", "n", ""),
         ("std", "Std", "n", ""),
@@ -150,14 +154,14 @@ def _heads(shown: Shown, scale: tuple[float, float]) -> str:
     )
 
 
-def _scale(shown: Shown, rows: list[int]) -> tuple[float, float]:
-    """The ends of all intervals of these rows."""
+def _scale(shown: PageRows, rows: list[int]) -> tuple[float, float]:
+    """The range of the intervals of these rows."""
     low = [x for x in (shown.columns["lower"][i] for i in rows) if x is not None]
     high = [x for x in (shown.columns["upper"][i] for i in rows) if x is not None]
     return (min(low), max(high)) if low and high else (math.nan, math.nan)
 
 
-def _row(shown: Shown, i: int, scale: tuple[float, float]) -> str:
+def _row(shown: PageRows, i: int, scale: tuple[float, float]) -> str:
     cell = {name: column[i] for name, column in shown.columns.items()}
     numbers = {name: number(cell[name], shown.decimals) for name in _NUMBERS}
     bar = "" if cell["lower"] is None else _bar(shown, cell, scale)
@@ -174,7 +178,7 @@ def _row(shown: Shown, i: int, scale: tuple[float, float]) -> str:
     )
 
 
-def _bar(shown: Shown, cell: dict[str, Any], scale: tuple[float, float]) -> str:
+def _bar(shown: PageRows, cell: dict[str, Any], scale: tuple[float, float]) -> str:
     def place(value: float) -> str:
         return f"{100 * (value - scale[0]) / ((scale[1] - scale[0]) or 1):.2f}"
 
@@ -187,11 +191,11 @@ def _bar(shown: Shown, cell: dict[str, Any], scale: tuple[float, float]) -> str:
     )
 
 
-def _without_script(shown: Shown, size: int) -> str:
+def _without_script(shown: PageRows, size: int) -> str:
     first = min(size, FIRST)
     name = shown.groups[shown.start]
-    where = f" of {named(name)}" if len(shown.groups) > 1 else ""
+    where = f" of {inline_label(name)}" if len(shown.groups) > 1 else ""
     return (
-        f"<noscript><p>The first {first:,} of {size:,} rows{where}; sorting, searching and the "
-        "others need JavaScript.</p></noscript>"
+        f"<noscript><p>The first {first:,} of {size:,} rows{where}. JavaScript is needed for the "
+        "others, for sorting and for searching.</p></noscript>"
     )

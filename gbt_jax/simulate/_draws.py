@@ -55,7 +55,7 @@ def distinct(
     crowded = np.flatnonzero(is_crowded)
     work = np.cumsum(total[crowded]) // _AT_ONCE
     for part in np.split(crowded, np.flatnonzero(np.diff(work)) + 1):
-        codes.append(_raced(generator, part, count[part], total[part], share, stride))
+        codes.append(_race(generator, part, count[part], total[part], share, stride))
     code = np.sort(np.concatenate(codes))
     return code // stride, code % stride
 
@@ -91,7 +91,7 @@ def _redrawn(
     return np.concatenate([code, *done])
 
 
-def _raced(
+def _race(
     generator: np.random.Generator,
     groups: np.ndarray,
     count: np.ndarray,

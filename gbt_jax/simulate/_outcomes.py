@@ -5,11 +5,11 @@ from collections.abc import Callable
 import jax
 import numpy as np
 from jax import Array
-from jaxtyping import ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from .._data._comparisons import Comparisons
 from .._model import Model
-from .._util._arrays import floating, whole_number
+from .._util._arrays import ArrayLike, floating, whole_number
 from ..laws import AbstractRootLaw
 
 # A law's program is compiled for each size. So values are drawn in blocks of few sizes: powers of
@@ -31,7 +31,8 @@ def scores(
     are no draws from no prior.
     """
     num_items = whole_number("num_items", num_items, at_least=0)
-    model.check_prior(num_items, "item")
+    none = np.zeros(0, int)
+    model.check_prior(Comparisons(none, none, np.zeros(0), num_items=num_items))
     mean, std = prior_of(model)
     drawn = np.asarray(sampler(key, (num_items,), mean.dtype), mean.dtype)
     if drawn.shape != (num_items,):
@@ -41,8 +42,8 @@ def scores(
 
 def comparisons(
     law: AbstractRootLaw,
-    scores: Float[ArrayLike, " items"],
-    pairs: tuple[Int[ArrayLike, " rows"], Int[ArrayLike, " rows"]],
+    scores: ArrayLike,
+    pairs: tuple[ArrayLike, ArrayLike],
     *,
     key: PRNGKeyArray,
 ) -> Comparisons:

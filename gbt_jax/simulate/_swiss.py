@@ -2,17 +2,17 @@
 
 import jax
 import numpy as np
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from .._data._comparisons import Comparisons
-from .._util._arrays import whole_number
+from .._util._arrays import ArrayLike, whole_number
 from .._util._random import generator_of
 from ..laws import AbstractRootLaw
 from ._outcomes import drawn_values, finite_scores
 
 
 def swiss(
-    scores: Float[ArrayLike, " items"],
+    scores: ArrayLike,
     num_rounds: int,
     law: AbstractRootLaw,
     *,

@@ -18,7 +18,7 @@ not depend on its neighbours.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,7 @@ _STALL_STEPS = 3
 _SETTLED = 1e-3  # the last step, relative to 1 + the largest score
 
 
+@runtime_checkable
 class Point(Protocol):
     """What a problem tells at a point."""
 
@@ -49,6 +50,7 @@ class Point(Protocol):
     diagonal: Array  # D, of the Hessian
 
 
+@runtime_checkable
 class Refinement(Protocol):
     """A gradient as exact as the precision allows, with its norms and its rounding errors."""
 

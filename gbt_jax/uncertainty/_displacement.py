@@ -53,7 +53,7 @@ class DisplacedLoss(eqx.Module):
         rise, noise = self.data_rise(start, moved)
         slopes = transpose(self.comparisons, weight * (law.mean(t) - value))
         # Rounding must not move the level of a component, which a weak prior hardly holds.
-        gradient = pull + precision * x + self.made.levels.removed(slopes)
+        gradient = pull + precision * x + self.made.levels.remove(slopes)
         return Point(
             rise=rise + jnp.sum(x * (pull + 0.5 * precision * x), axis=0),
             noise=noise,
@@ -64,7 +64,7 @@ class DisplacedLoss(eqx.Module):
     def data_rise(self, start: Array, moved: Array) -> tuple[Array, Array]:
         """(Σ w (Φ(t) − Φ(t*) − r (t − t*)), how far rounding may have moved it), of each lane.
 
-        Where differences lose too many digits, the slopes w (Φ' − r) are integrated instead, as
+        Where differences lose too many digits, the slopes w (Φ' − r) are integrate instead, as
         in `_likelihood_intervals.py`.
         """
         law, (weight, value) = self.law(), self.columns()
@@ -75,7 +75,7 @@ class DisplacedLoss(eqx.Module):
         least = _ROUNDING * eps * jnp.linalg.norm(weight * terms * moved, axis=0)
         lost = _ROUNDING * eps * jnp.linalg.norm(weight * at_start)
 
-        def integrated() -> tuple[Array, Array]:
+        def integrate() -> tuple[Array, Array]:
             def add(total: Array, node: Array) -> tuple[Array, None]:
                 slopes = law.mean(start + node[0] * moved) - value
                 return total + node[1] * jnp.sum(weight * slopes * moved, axis=0), None
@@ -85,7 +85,7 @@ class DisplacedLoss(eqx.Module):
             return jnp.where(better, integral, direct), least + jnp.where(better, 0, lost)
 
         is_lost = lost > eps ** (2 / 3) * self.goal
-        return lax.cond(is_lost, integrated, lambda: (direct, least + lost))
+        return lax.cond(is_lost, integrate, lambda: (direct, least + lost))
 
     def product(self, curvature: Array, v: Array) -> Array:
         """M v."""
@@ -95,8 +95,8 @@ class DisplacedLoss(eqx.Module):
         """N v, or in its place a diagonal and the levels, which no diagonal feels."""
         if self.inverse_diagonal is None:
             return self.made.solve(v)
-        scaled = self.inverse_diagonal[:, None] * centred(self.made, v)
-        return centred(self.made, scaled) + self.made.levels.apply(v)
+        scaled = self.inverse_diagonal[:, None] * centre_columns(self.made, v)
+        return centre_columns(self.made, scaled) + self.made.levels.apply(v)
 
     @property
     def forcing(self) -> float:
@@ -122,6 +122,6 @@ class DisplacedLoss(eqx.Module):
         return self.model.prior(self.comparisons, self.scores.dtype)
 
 
-def centred(made: AbstractCurvature, columns: Array) -> Array:
+def centre_columns(made: AbstractCurvature, columns: Array) -> Array:
     """Columns of mean zero over each component that no prior holds."""
-    return jnp.where(made.levels.is_free[:, None], made.levels.removed(columns), columns)
+    return jnp.where(made.levels.is_free[:, None], made.levels.remove(columns), columns)

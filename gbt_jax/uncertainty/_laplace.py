@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.special import ndtr
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
-from .._curvature import AbstractCurvature, curvature, curvature_of, held_draws, variances
+from .._curvature import AbstractCurvature, curvature, curvature_of, regularised_draws, variances
 from .._data._groups import sort_by_group
 from .._data._incidence import item_sums_on_host
 from .._inference._fit import Fit, check_fit, refuse_groups, select_groups
-from .._util._arrays import as_array, as_indices, whole_number
+from .._util._arrays import ArrayLike, as_array, as_indices, whole_number
 
 _SCORES_AT_ONCE = 2**15  # of many groups, in the work for ranks
 
@@ -96,7 +96,7 @@ def posterior_samples(
 ) -> Float[Array, "num items"]:
     """Independent draws of all scores."""
     num = whole_number("num", num, at_least=1)
-    drawn = held_draws(fit, num, key) if using is None else None
+    drawn = regularised_draws(fit, num, key) if using is None else None
     if drawn is None:
         drawn = curvature_of(fit, using).draws(num, key=key)
     return jnp.asarray(fit.scores) + jnp.asarray(drawn).T
@@ -146,7 +146,8 @@ def rank_intervals(
         made = curvature_of(fit, using)
         is_ranked = _is_ranked(fit, min_comparisons)
         return _rank_intervals(fit.scores, _owner(fit), is_ranked, made, level, num, key)
-    parts = [Intervals(*np.zeros((3, 0)))]
+    blank = as_array(np.zeros(0, fit.scores.dtype))
+    parts = [Intervals(blank, blank, blank)]
     for part in in_parts(fit):
         key, own = jax.random.split(key)
         parts.append(rank_intervals(part, key=own, using=curvature(part), **options))
@@ -170,7 +171,7 @@ def ranks_of_fit(
 ) -> Intervals | None:
     """`rank_intervals` of one fit; None where the items to be ranked have no common scale."""
     owner, is_ranked = _owner(fit), _is_ranked(fit, min_comparisons)
-    drawn = held_draws(fit, num, key) if using is None else None
+    drawn = regularised_draws(fit, num, key) if using is None else None
     if drawn is not None:
         return _ranks_of_draws(np.asarray(fit.scores), owner, is_ranked, drawn, level)
     made = curvature_of(fit, using)

@@ -31,12 +31,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Float
 
 from .._curvature import refuse_unfinished
 from .._inference._fit import Fit
 from .._inference._results import RESULTS
-from .._util._arrays import gather, positive
+from .._util._arrays import ArrayLike, gather, positive
 from ..laws import AbstractRootLaw
 from ._laplace import Intervals
 
@@ -195,13 +195,13 @@ def _evaluate(
     # A change of g by its noise moves the root by noise/slope.
     is_lost = is_open & (noise > eps ** (2 / 3) * distance * slope) & (noise > 2 * least)
 
-    def integrated() -> tuple[Array, Array]:
+    def integrate() -> tuple[Array, Array]:
         integral = distance * _mean_slope(halves, moved)
         # Only where it is needed: what an item is told does not depend on others.
         better = is_lost & (jnp.abs(integral - rise) <= 4 * noise)
         return jnp.where(better, integral, rise), jnp.where(better, least, noise)
 
-    rise, noise = lax.cond(jnp.any(is_lost), integrated, lambda: (rise, noise))
+    rise, noise = lax.cond(jnp.any(is_lost), integrate, lambda: (rise, noise))
     return rise, slope, noise
 
 

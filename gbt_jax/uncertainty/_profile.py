@@ -28,13 +28,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import ArrayLike
 
 from .._curvature import AbstractCurvature, DenseCurvature, curvature_of, refuse_unfinished
 from .._inference._fit import Fit
 from .._inference._results import RESULTS
-from .._util._arrays import as_array, as_indices
-from ._displacement import DisplacedLoss, Point, centred
+from .._util._arrays import ArrayLike, as_array, as_indices
+from ._displacement import DisplacedLoss, Point, centre_columns
 from ._laplace import Intervals
 
 _ENTRIES = 2**19  # comparisons × lanes at a time: a few megabytes an array
@@ -132,7 +131,7 @@ def _distances(fit: Fit, made: AbstractCurvature, items: np.ndarray, goal: float
 def _constraints(made: AbstractCurvature, items: np.ndarray) -> Array:
     """c of each item, as columns."""
     columns = jnp.zeros((made.num_items, items.size), made.levels.share.dtype)
-    return centred(made, columns.at[items, np.arange(items.size)].set(1))
+    return centre_columns(made, columns.at[items, np.arange(items.size)].set(1))
 
 
 def _inverse_diagonal(made: AbstractCurvature) -> Array:
@@ -287,11 +286,11 @@ def _newton_step(
 ) -> _Newton:
     """The minimum of ½ dᵀ M d + gᵀ d with cᵀ d = 0, by conjugate gradients."""
 
-    def projected(residual: Array) -> tuple[Array, Array]:
+    def project(residual: Array) -> tuple[Array, Array]:
         along = jnp.sum(lanes.projector * residual, axis=0)
         return residual - along * lanes.c, along
 
-    residual, along = projected(-gradient)
+    residual, along = project(-gradient)
     image = problem.precondition(residual)
     size = jnp.sum(residual * image, axis=0)
     # Superlinear: what is left of Newton's error falls with the error, down to rounding.
@@ -308,7 +307,7 @@ def _newton_step(
         bent = jnp.sum(direction * image, axis=0)
         moves = (size > target) & (bent > 0)
         length = jnp.where(moves, size / jnp.where(moves, bent, 1), 0)
-        residual, more = projected(residual - length * image)
+        residual, more = project(residual - length * image)
         image = problem.precondition(residual)
         following = jnp.where(moves, jnp.sum(residual * image, axis=0), 0)
         share = jnp.where(moves, following / jnp.where(moves, size, 1), 0)

@@ -24,8 +24,9 @@ from jaxtyping import Float, PRNGKeyArray
 from .._curvature import AbstractCurvature, curvature_of, refuse_unfinished
 from .._data._comparisons import Comparisons
 from .._data._incidence import group_columns
-from .._inference._fit import MAX_STEPS, Fit, refuse_groups
+from .._inference._fit import Fit, refuse_groups
 from .._inference._gauge import is_regularised
+from .._inference._maximise import MAX_STEPS
 from .._inference._optimum import Known, find_optimum
 from .._inference._results import RESULTS
 from .._model import Model
@@ -56,7 +57,7 @@ def robust_covariance(
     """
     refuse_groups(fit, "robust_covariance", "scores of different groups are independent")
     made = curvature_of(fit, using)
-    model, rows, groups = _counted(fit, groups)
+    model, rows, groups = _drop_padding(fit, groups)
     residual = rows.value - model.law.mean(fit.scores[rows.a] - fit.scores[rows.b])
     if groups is None:
         if rows.is_merged:
@@ -75,7 +76,7 @@ def robust_covariance(
     return factor * _sandwich(made, rows, pull, member, count)
 
 
-def _counted(
+def _drop_padding(
     fit: Fit, groups: Sequence | np.ndarray | None
 ) -> tuple[Model, Comparisons, np.ndarray | None]:
     """The rows that are no padding, with their model and their groups."""
@@ -127,12 +128,14 @@ def bootstrap(
       comparisons out: a refit without an optimum is NaN, and without a prior the parts of a graph
       that falls apart have mean zero each. A row gets one weight, also where its own is n repeats.
     - `progress`: show a progress bar on a terminal.
+
+    Scores of a group whose fit failed are NaN.
     """
     refuse_unfinished(fit)
     num = whole_number("num", num, at_least=1)
     if weights not in get_args(Weights):
         raise ValueError(f"weights must be one of {', '.join(get_args(Weights))}, not {weights!r}")
-    model, rows, groups = _counted(fit, groups)
+    model, rows, groups = _drop_padding(fit, groups)
     everyone = np.arange(len(rows)), len(rows)
     member, count = everyone if groups is None else group_numbers(groups, len(rows))
     keys = jax.random.split(key, num)
@@ -142,18 +145,20 @@ def bootstrap(
 
     def work(keys: Array) -> Array:
         data = model, rows, fit.scores, jnp.asarray(member)
-        return _resampled(*data, keys, count=count, weights=weights, known=known)
+        return _refit_resamples(*data, keys, count=count, weights=weights, known=known)
 
     found = []
     for scores in in_threads(work, pieces, num_workers()):
         found.append(scores)
         bar.advance(scores.shape[0])
     bar.close()
-    return jnp.concatenate(found)
+    # A resample can leave out the row for which the fit of a group failed.
+    has_optimum = rows.partition.spread(jnp.asarray(fit.result == RESULTS.successful))
+    return jnp.where(has_optimum, jnp.concatenate(found), jnp.nan)
 
 
 @functools.partial(jax.jit, static_argnames=("count", "weights", "known"))
-def _resampled(
+def _refit_resamples(
     model: Model,
     rows: Comparisons,
     scores: Array,

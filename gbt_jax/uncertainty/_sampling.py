@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from .._curvature import AbstractCurvature, DenseCurvature, curvature_of
 from .._data._comparisons import Comparisons
@@ -33,7 +33,7 @@ from .._inference._fit import Fit, refuse_groups
 from .._inference._objective import negative_log_posterior
 from .._inference._validity import refuse_outside
 from .._model import Model
-from .._util._arrays import floating, is_concrete, whole_number
+from .._util._arrays import ArrayLike, floating, is_concrete, whole_number
 from ._diagnostics import diagnostics
 
 _OVERDISPERSION = 2.0  # chains start at so many standard deviations, so that R-hat can see them mix
@@ -83,7 +83,7 @@ def log_posterior(
         raise TypeError(f"log_posterior takes a Model first, not {type(model).__name__}")
     if not isinstance(comparisons, Comparisons):
         raise TypeError(f"log_posterior takes Comparisons second, not {type(comparisons).__name__}")
-    model.check_prior(comparisons.num_items, "item")
+    model.check_prior(comparisons)
     model.check_rows(len(comparisons))
     if is_concrete(model, comparisons):
         refuse_outside(model.law, comparisons)

@@ -74,7 +74,9 @@ def test_discrete_and_unbounded_laws():
     assert 0.05 < needed.achieved < 0.15
     # Linear: the change does exactly what is wanted, however large.
     gaussian = gbt.fit(gbt.Model(laws.Gaussian(0.7), 1.0), ROWS)
-    assert gbt.influence.required_change(gaussian, 2, 50.0).achieved == pytest.approx(50.0, rel=1e-12)
+    assert gbt.influence.required_change(gaussian, 2, 50.0).achieved == pytest.approx(
+        50.0, rel=1e-12
+    )
     nothing = gbt.Comparisons([0], [1], [0.3], num_items=3)
     with pytest.raises(ValueError, match="by more than 0"):
         gbt.influence.required_change(gbt.fit(MODEL, nothing), 2, 0.1)

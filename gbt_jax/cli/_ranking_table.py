@@ -1,4 +1,4 @@
-"""A ranking on a terminal, within its width."""
+"""Print a ranking as a table that fits the terminal."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ _ROWS_SHOWN = 40
 
 
 def show_ranking(ranking: Any, *, rows: int = _ROWS_SHOWN, digits: int = 2) -> None:
-    """Print the first rows of each group, as far as `rows` in all go."""
+    """Print the first rows of a ranking."""
     from rich.table import Table
 
     groups = list(ranking.votes.group_labels)
@@ -53,4 +53,4 @@ def _number(value: float | None, digits: int) -> str:
 def _text(value: Any) -> Any:
     from rich.text import Text
 
-    return Text(str(value))  # as it is: brackets in a label are no markup
+    return Text(str(value))  # brackets in a label are not markup

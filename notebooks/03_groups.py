@@ -1,8 +1,8 @@
 # %% [markdown]
-# # Many users at once
+# # Many users: groups
 #
-# A platform has thousands of contributors, each with a few comparisons and scores of their own. They
-# are one problem whose comparison graph falls into as many parts, and one call fits all of them.
+# A platform has thousands of contributors, each with a few comparisons and scores of their own. Each
+# user is a group: groups are fitted independently under a shared law and prior, in one call.
 
 # %%
 import jax
@@ -21,34 +21,35 @@ jax.config.update("jax_enable_x64", True)
 # %%
 model = gbt.Model(laws.Uniform(), prior_std=2.0)
 people = simulate.population(model, 1000, num_items=300, key=jax.random.key(0))
-users = people.comparisons
-counts = np.diff(users.row_offsets)
-print(users)
+comparisons = people.comparisons
+user = np.asarray(comparisons.group)[np.asarray(comparisons.a)]  # the group of each comparison
+counts = np.bincount(user)
+print(comparisons)
 print("comparisons per user: median", np.median(counts), "largest", counts.max())
 
 # %% [markdown]
 # ## One call
 
 # %%
-fits = gbt.fit_users(model, users)
-print(fits, "failures:", fits.failures())
-print("largest error bound:", fits.error_bounds.max())
+fit = gbt.fit(model, comparisons)
+print(fit, "failures:", fit.failures())
+print("largest error bound:", fit.error_bound.max())
 
 # %% [markdown]
-# Each user has an ordinary `Fit`, and what works on a fit works on all of them at once.
+# `fit[label]` is the fit of one user. Most functions of a fit take all groups at once.
 
 # %%
 busiest = int(np.argmax(counts))
-one = fits[users.users[busiest].item()]
+one = fit[fit.groups[busiest].item()]
 print("busiest user:", one.scores.size, "items, error bound", one.error_bound)
-deviation = np.asarray(gbt.std(fits))
-errors = (fits.scores - people.scores) / deviation
+deviation = np.asarray(gbt.std(fit))
+errors = (fit.scores - people.scores) / deviation
 print(f"{np.mean(np.abs(errors) < 1.96):.1%} of the true scores lie within 1.96 deviations")
 
 # %% [markdown]
 # ## From a table
 #
-# With labels and files, `frames.fit_table` does the same: the columns of `by` are the users.
+# `frames.fit_table` does the same for data frames and files: `by` names the group columns.
 
 # %%
 import pyarrow as pa  # noqa: E402

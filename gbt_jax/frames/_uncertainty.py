@@ -1,4 +1,4 @@
-"""How sure the scores of a table are: exact where a matrix can be had, estimated beyond."""
+"""Standard deviations, intervals and ranks of all scores: exact or estimated by size."""
 
 from typing import NamedTuple
 
@@ -13,19 +13,19 @@ from .._inference._results import RESULTS
 from .._util._limits import ELIMINATION_ITEMS, SMALL_CURVATURE_ITEMS
 from ..uncertainty._laplace import in_parts, normal_quantile, rank_intervals, ranks_of_fit, std
 
-_FEW_DRAWS = 100  # beyond, where every draw is a solve
+_FEW_DRAWS = 100  # for large groups, where every draw is a solve
 
 
 class RankOptions(NamedTuple):
-    """What `rank_intervals` takes."""
+    """Arguments of `rank_intervals`."""
 
     level: float
     num: int
     min_comparisons: float
 
 
-class Spread(NamedTuple):
-    """One entry per score, in the order of `Fit.scores`; NaN for what is not known."""
+class Uncertainty(NamedTuple):
+    """One entry per score, in the order of `Fit.scores`; NaN where unknown."""
 
     std: np.ndarray
     lower: np.ndarray
@@ -35,29 +35,29 @@ class Spread(NamedTuple):
     rank_upper: np.ndarray
 
 
-def spread_of(fit: Fit, options: RankOptions, seed: int) -> Spread:
+def score_uncertainty(fit: Fit, options: RankOptions, seed: int) -> Uncertainty:
     """Standard deviations, intervals and ranks.
 
-    Those of groups of more than 8,192 items are estimates from a hundred draws.
+    For groups of more than 8,192 items they are estimated from 100 draws.
     """
     sizes = sort_by_group(fit.comparisons).num_items
     is_large = sizes > SMALL_CURVATURE_ITEMS
-    # Runs of small groups are done together, and each large group alone.
+    # Consecutive small groups are processed together, each large group alone.
     starts = np.flatnonzero(np.append(True, is_large[1:] | is_large[:-1])[: sizes.size])
-    # One key for all: groups have nothing to do with each other, so neither need their draws.
+    # One key for all: draws of different groups are never combined.
     key = jax.random.key(seed)
     parts = [np.zeros((4, 0))]
     for start, stop in zip(starts, np.append(starts[1:], sizes.size), strict=True):
         part = select_groups(fit, int(start), int(stop))
-        make = _of_large if is_large[start] else _of_small
+        make = _large_group if is_large[start] else _small_groups
         parts.append(np.stack(make(part, options, key)))
     deviation, *ranks = np.concatenate(parts, axis=1)
     half = normal_quantile(options.level) * deviation
     scores = np.asarray(fit.scores)
-    return Spread(deviation, scores - half, scores + half, *ranks)
+    return Uncertainty(deviation, scores - half, scores + half, *ranks)
 
 
-def _of_small(fit: Fit, options: RankOptions, key) -> list[np.ndarray]:
+def _small_groups(fit: Fit, options: RankOptions, key) -> list[np.ndarray]:
     parts = [np.zeros((4, 0))]
     for part in in_parts(fit):
         made = curvature(part)
@@ -66,8 +66,8 @@ def _of_small(fit: Fit, options: RankOptions, key) -> list[np.ndarray]:
     return list(np.concatenate(parts, axis=1))
 
 
-def _of_large(fit: Fit, options: RankOptions, key) -> list[np.ndarray]:
-    """Of a single group."""
+def _large_group(fit: Fit, options: RankOptions, key) -> list[np.ndarray]:
+    """The same for a fit with a single group."""
     (label,) = fit
     fit = fit[label]
     if fit.result != RESULTS.successful:
@@ -84,6 +84,6 @@ def _of_large(fit: Fit, options: RankOptions, key) -> list[np.ndarray]:
 
 
 def _ranks(fit: Fit, options: RankOptions, key, using: AbstractCurvature | None) -> tuple:
-    """Rank intervals; NaN where parts that nothing connects have no common scale."""
+    """Rank intervals; NaN if components have no common scale."""
     ranks = ranks_of_fit(fit, key=key, using=using, **options._asdict())
     return (np.full(fit.scores.size, np.nan),) * 3 if ranks is None else ranks

@@ -53,7 +53,7 @@ def test_nothing_is_found_in_a_sound_table():
     found = check(SOUND)
     assert names(found) == set()
     assert not found.has_problems
-    assert "nothing to worry about" in str(found)
+    assert "no problems found" in str(found)
     assert (found.num_rows, found.num_items, found.num_groups) == (120, 6, 1)
     # Without judges, repeats and contradictions are the opinions of different people.
     assert names(check(SOUND, judge=None)) <= {"repeats", "contradictions"}
@@ -85,7 +85,7 @@ def test_parts_that_nothing_connects():
     # Groups are apart by themselves.
     by_user = pairs("ab ba ab xy", user=["u", "u", "v", "v"])
     apart = finding(frames.check(by_user, "pairs", by="user"), "components")
-    assert "2 parts that nothing connects in 1 of 2 groups" in apart.what
+    assert "2 disconnected components in 1 of 2 groups" in apart.what
     assert "(v)" in apart.examples[0]
 
 

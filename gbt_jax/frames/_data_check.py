@@ -1,4 +1,4 @@
-"""`check`: what to know about a table before its ranking is believed."""
+"""`check`: problems in a table that make its ranking misleading or impossible."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -8,21 +8,21 @@ import numpy as np
 
 from .._data._comparisons import Comparisons
 from .._data._graph import component_numbers
-from .._inference._fit import fit
+from .._inference._maximise import fit
 from .._model import Model
 from ..laws import Gaussian
-from ._votes import VoteOptions, Votes, votes_of
+from ._votes import VoteOptions, Votes, as_votes
 
 Severity = Literal["error", "warning", "note"]
-_SHOWN = 5  # examples of each finding
+_EXAMPLES = 5  # examples of each finding
 _SATURATED = 0.5  # share of answers at the ends of the scale
-_SAME_ANSWERS = 5  # of one judge, from which on their sameness says something
-_ROWS_TO_JUDGE = 8  # predicted, before a judge is said to disagree
+_SAME_ANSWERS = 5  # of one judge, fewer may agree by chance
+_ROWS_TO_JUDGE = 8  # of one judge, fewer cannot show disagreement
 _DISAGREEMENT = -3.0  # standard errors
 
 
 class Finding(NamedTuple):
-    """Something found, how often, what it means and what to do about it."""
+    """One problem: how often it occurs, what it means and what to do about it."""
 
     name: str
     severity: Severity  # error: no fit; warning: the ranking may mislead; note: worth knowing
@@ -35,7 +35,7 @@ class Finding(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Findings:
-    """What `check` found, the worst first; prints as text."""
+    """The problems that `check` found, the worst first; prints as text."""
 
     name: str
     num_rows: int
@@ -46,7 +46,7 @@ class Findings:
 
     @property
     def has_problems(self) -> bool:
-        """Whether there is more than notes."""
+        """Whether there are errors or warnings."""
         return any(finding.severity != "note" for finding in self.findings)
 
     def __iter__(self) -> Iterator[Finding]:
@@ -57,7 +57,7 @@ class Findings:
         head = f"{self.name}: {rows} of {_count(self.num_items, 'item', 'items')}"
         head += f" in {self.num_groups:,} groups" if self.num_groups > 1 else ""
         head += f", {_count(self.num_ties, 'tie', 'ties')}" if self.num_ties else ""
-        lines = [head] if self.findings else [head, "nothing to worry about"]
+        lines = [head] if self.findings else [head, "no problems found"]
         for finding in self.findings:
             lines += ["", f"{finding.severity}: {finding.what}", f"  {finding.advice}"]
             lines += [f"  - {example}" for example in finding.examples]
@@ -65,16 +65,16 @@ class Findings:
 
 
 def check(table: Any, preset: str | None = None, **options: Unpack[VoteOptions]) -> Findings:
-    """Look for what makes a ranking misleading, or impossible, in a table of comparisons.
+    """Find problems in a table of comparisons that make a ranking misleading or impossible.
 
-    Parts that are not connected, items that never lose or never win, items compared with
+    It reports disconnected components, items that never lose or never win, items compared with
     themselves, repeated and contradictory rows, answers at the ends of the scale, sides that seem
-    swapped, judges with one answer, and sparsity. What cannot be read at all is an error, as in
-    `fit_table`, whose arguments these are.
+    swapped, judges who always give the same answer, and sparsity. The arguments are those of
+    `read_votes`; a table that cannot be read raises the same error.
     """
-    votes = votes_of(table, preset, options)
-    answers = _as_answered(votes)
-    found = [finding for look in _LOOKS for finding in look(answers)] if len(answers) else _NOTHING
+    votes = as_votes(table, preset, options)
+    answers = _one_entry_per_row(votes)
+    found = [finding for find in _CHECKS for finding in find(answers)] if len(answers) else _NOTHING
     order = {"error": 0, "warning": 1, "note": 2}
     return Findings(
         name=votes.name,
@@ -86,11 +86,11 @@ def check(table: Any, preset: str | None = None, **options: Unpack[VoteOptions])
     )
 
 
-def _as_answered(votes: Votes) -> Votes:
-    """What counts, with one entry per row: ties that count half for each side are ties again."""
+def _one_entry_per_row(votes: Votes) -> Votes:
+    """The rows with positive weight, one entry each: the two halves of a split tie are merged."""
     starts = np.flatnonzero(np.append(True, votes.row[1:] != votes.row[:-1]))
-    rows = replace(votes.chosen(starts), value=np.add.reduceat(votes.value, starts))
-    return rows.chosen(rows.weight > 0)
+    rows = replace(votes.select(starts), value=np.add.reduceat(votes.value, starts))
+    return rows.select(rows.weight > 0)
 
 
 class _Slots(NamedTuple):
@@ -109,12 +109,12 @@ def _slots(votes: Votes) -> _Slots:
     return _Slots(distinct // size, distinct % size, place[: len(votes)], place[len(votes) :])
 
 
-def _named(votes: Votes, group: SupportsIndex, item: SupportsIndex) -> str:
+def _item_name(votes: Votes, group: SupportsIndex, item: SupportsIndex) -> str:
     where = votes.group_name(group)
     return f"{votes.label(item)!r}" + (f" ({where})" if where else "")
 
 
-def _selves(votes: Votes) -> Iterator[Finding]:
+def _self_comparisons(votes: Votes) -> Iterator[Finding]:
     selves = np.flatnonzero(votes.a == votes.b)
     if selves.size:
         yield Finding(
@@ -122,12 +122,12 @@ def _selves(votes: Votes) -> Iterator[Finding]:
             "error",
             selves.size,
             f"{_count(selves.size, 'row compares', 'rows compare')} an item with itself",
-            "Remove these rows: they say nothing, and no fit takes them.",
-            tuple(votes.described(i) for i in selves[:_SHOWN]),
+            "Remove these rows: they carry no information, and `fit` rejects them.",
+            tuple(votes.describe(i) for i in selves[:_EXAMPLES]),
         )
 
 
-def _parts(votes: Votes) -> Iterator[Finding]:
+def _components(votes: Votes) -> Iterator[Finding]:
     slots = _slots(votes)
     part = component_numbers(slots.a, slots.b, votes.weight, slots.item.size)
     owner = np.zeros(int(part.max(initial=-1)) + 1, np.int64)
@@ -145,12 +145,12 @@ def _parts(votes: Votes) -> Iterator[Finding]:
         "components",
         "warning",
         int(parts[split].sum()),
-        f"the comparisons fall into {int(parts[split].sum()):,} parts that nothing connects{where}",
-        "Scores of different parts are comparable through the prior alone: compare items across "
-        "parts, or read each part (column `component`) by itself.",
+        f"the comparison graph has {int(parts[split].sum()):,} disconnected components{where}",
+        "Only the prior makes scores of different components comparable: collect comparisons "
+        "that connect them, or read each component (column `component`) by itself.",
         tuple(
-            f"{_named(votes, slots.group[i], slots.item[i])} is not connected to the largest part"
-            for i in np.flatnonzero(cut_off)[:_SHOWN]
+            f"{_item_name(votes, slots.group[i], slots.item[i])} is outside the largest component"
+            for i in np.flatnonzero(cut_off)[:_EXAMPLES]
         ),
     )
 
@@ -171,16 +171,16 @@ def _one_sided(votes: Votes) -> Iterator[Finding]:
                 "note",
                 items.size,
                 f"{_count(items.size, 'item has', 'items have')} never {verb} a comparison",
-                "With few comparisons their scores depend on prior_std; if all answers are at the "
-                "end of the scale nothing else holds them, and without a prior (inf) there is no "
-                "optimum.",
-                tuple(_named(votes, slots.group[i], slots.item[i]) for i in items[:_SHOWN]),
+                "With few comparisons their scores depend on prior_std. If all their answers are "
+                "at the end of the scale, only the prior bounds the scores, and without a prior "
+                "(inf) there is no optimum.",
+                tuple(_item_name(votes, slots.group[i], slots.item[i]) for i in items[:_EXAMPLES]),
             )
 
 
 def _repeats(votes: Votes) -> Iterator[Finding]:
-    """Rows of the same pair by the same judge: the same again, or the opposite."""
-    rows = votes.chosen(votes.a != votes.b)
+    """Rows of the same pair by the same judge, with the same or the opposite outcome."""
+    rows = votes.select(votes.a != votes.b)
     low, high = np.minimum(rows.a, rows.b), np.maximum(rows.a, rows.b)
     value = np.where(rows.a <= rows.b, rows.value, -rows.value)
     judge = np.zeros(len(rows), np.int64) if rows.judge is None else rows.judge
@@ -196,8 +196,8 @@ def _repeats(votes: Votes) -> Iterator[Finding]:
             again.size,
             f"{_count(again.size, 'row repeats', 'rows repeat')} an earlier one: the same pair "
             "with the same outcome",
-            "Each counts as another comparison. Remove them if they were stored twice.",
-            tuple(rows.described(order[i + 1]) for i in again[:_SHOWN]),
+            "Each one counts as a comparison. Remove them if they were stored twice.",
+            tuple(rows.describe(order[i + 1]) for i in again[:_EXAMPLES]),
         )
     # Values ascend within a pair: a change of sign is between neighbours, ties left out.
     apart = np.flatnonzero(value != 0)
@@ -210,9 +210,9 @@ def _repeats(votes: Votes) -> Iterator[Finding]:
             opposite.size,
             f"{_count(opposite.size, 'pair was', 'pairs were')} judged both ways"
             + (" by the same judge" if rows.judge is not None else ""),
-            "Expected where judges differ or hesitate; by one judge, look whether sides were "
-            "swapped when the data were stored.",
-            tuple(rows.described(order[apart[i + 1]]) for i in opposite[:_SHOWN]),
+            "Expected if judges differ or hesitate. If it is one judge, check whether the sides "
+            "were swapped when the data were stored.",
+            tuple(rows.describe(order[apart[i + 1]]) for i in opposite[:_EXAMPLES]),
         )
 
 
@@ -228,17 +228,17 @@ def _saturation(votes: Votes) -> Iterator[Finding]:
             "warning",
             int(at_the_end.sum()),
             f"{share:.0%} of the answers are at the ends of the scale",
-            "They say who is better, not by how much. Take a law that expects the ends (beta:0.5, "
-            "or binary with two answers), or check max_value.",
+            "Such answers say which item is better, not by how much. Use a law with mass at the "
+            "ends (beta:0.5, or binary for two answers), or check max_value.",
         )
 
 
-def _sides(votes: Votes) -> Iterator[Finding]:
+def _swapped_sides(votes: Votes) -> Iterator[Finding]:
     """Whether scores from one half of the answers predict the other half's signs.
 
     Halves are judges of even and odd number, or else the first and second half of a group's rows.
     """
-    rows = votes.chosen((votes.a != votes.b) & (votes.value != 0))
+    rows = votes.select((votes.a != votes.b) & (votes.value != 0))
     if len(rows) < 2 * _ROWS_TO_JUDGE:
         return
     half = _halves(rows)
@@ -253,9 +253,9 @@ def _sides(votes: Votes) -> Iterator[Finding]:
             "warning",
             wrong,
             f"one half of the answers contradicts the other: {wrong:,} of {product.size:,} "
-            "go against what the other half says",
-            "The sides are probably swapped in a part of the table: check positive_favours, and "
-            "whether files with different conventions were joined.",
+            "have the opposite sign of what the other half predicts",
+            "The sides are probably swapped in part of the table: check positive_favours, and "
+            "whether files with different sign conventions were joined.",
         )
     if rows.judge is None or rows.judge_labels is None:
         return
@@ -268,11 +268,11 @@ def _sides(votes: Votes) -> Iterator[Finding]:
             "judges_against_all",
             "warning",
             against.size,
-            f"{_count(against.size, 'judge answers', 'judges answer')} against all others",
+            f"{_count(against.size, 'judge contradicts', 'judges contradict')} all others",
             "Their sides are probably swapped, or they misunderstood the question.",
             tuple(
                 f"{rows.judge_labels[int(i)].as_py()!r}: {count[i]:,} answers"
-                for i in against[:_SHOWN]
+                for i in against[:_EXAMPLES]
             ),
         )
 
@@ -322,8 +322,8 @@ def _judges(votes: Votes) -> Iterator[Finding]:
             "note",
             single.size,
             f"{_count(single.size, kind[0] + ' has', kind[1] + ' have')} a single answer",
-            "One comparison moves two scores by what the prior allows, and no more is known.",
-            tuple(names(i) for i in single[:_SHOWN]),
+            "One comparison says little: the scores depend mainly on the prior.",
+            tuple(names(i) for i in single[:_EXAMPLES]),
         )
     lowest, highest = np.full(count.size, np.inf), np.full(count.size, -np.inf)
     np.minimum.at(lowest, judge, votes.value)
@@ -331,14 +331,14 @@ def _judges(votes: Votes) -> Iterator[Finding]:
     is_win = votes.preset.outcome == "win"  # where the winner always comes first
     constant = np.flatnonzero((count >= _SAME_ANSWERS) & (lowest == highest) & (not is_win))
     if constant.size:
+        who = _count(constant.size, f"{kind[0]} always gives", f"{kind[1]} always give")
         yield Finding(
             "same_answer",
             "warning",
             constant.size,
-            f"{_count(constant.size, kind[0] + ' gives', kind[1] + ' give')} always the same "
-            "answer, whatever the pair",
-            "They may not look at what they compare. Consider leaving them out.",
-            tuple(f"{names(i)}: {count[i]:,} times {lowest[i]:g}" for i in constant[:_SHOWN]),
+            f"{who} the same answer",
+            "They may not have looked at the items. Consider leaving them out.",
+            tuple(f"{names(i)}: {count[i]:,} times {lowest[i]:g}" for i in constant[:_EXAMPLES]),
         )
 
 
@@ -354,9 +354,8 @@ def _sparsity(votes: Votes) -> Iterator[Finding]:
             once.size,
             f"{_count(once.size, 'item was', 'items were')} compared only once ({share:.0%}); "
             f"{count.mean():.1f} comparisons per item on average",
-            "Their scores are uncertain: look at `lower` and `upper`, and collect more "
-            "comparisons, of pairs that connect what is apart.",
-            tuple(_named(votes, slots.group[i], slots.item[i]) for i in once[:_SHOWN]),
+            "Their scores are uncertain: see `lower` and `upper`, and compare them more often.",
+            tuple(_item_name(votes, slots.group[i], slots.item[i]) for i in once[:_EXAMPLES]),
         )
 
 
@@ -370,7 +369,16 @@ _NOTHING = [
         "error",
         0,
         "no comparison has a weight above 0",
-        "Check the column of weights, and half_life against the dates.",
+        "Check the weight column, and half_life against the dates.",
     )
 ]
-_LOOKS = (_selves, _parts, _one_sided, _repeats, _saturation, _sides, _judges, _sparsity)
+_CHECKS = (
+    _self_comparisons,
+    _components,
+    _one_sided,
+    _repeats,
+    _saturation,
+    _swapped_sides,
+    _judges,
+    _sparsity,
+)
