@@ -5,7 +5,8 @@ The kinds of a verdict, for one problem and one way to solve it:
 - **right**: successful, and none of the following.
 - **FALSE SUCCESS**: successful, and no finite optimum exists, or the scores are not finite, or the
   gradient at the scores, in long double, is far above its rounding in the dtype,
-  ‖∇L‖ > c ε ‖Σ |terms|‖ with c = 64 + 4 √rows. Where an item lacks a prior, also if a score is
+  ‖∇L‖ > c ε ‖Σ |terms|‖ with c = 64 + 4 √rows, and the error bound is not below ε^0.4 ‖θ − μ‖
+  either, the other way to succeed. Where an item lacks a prior, also if a score is
   further from the optimum than both c |M⁻¹| ε Σ |terms| + 8 ε max |θ*| and √ε (1 + max |θ*|), or,
   in any case, than 1e-2 (1 + max |θ*|).
 - **BOUND BELOW TRUE DISTANCE**: successful with a prior, and ‖scores − θ*‖₂ > `error_bound`.
@@ -133,7 +134,10 @@ def _judge_success(
     # A sum of n terms, one by one, is off by ε Σ |terms| √n or so.
     factor = 64 + 4 * np.sqrt(np.count_nonzero(problem.weight))
     limit = factor * eps * unit
-    if not slope <= limit:
+    # Success may also be a certified distance far below the scores; that it holds is judged below.
+    promised = eps**0.4 * _norm(scores - np.broadcast_to(problem.prior_mean, scores.shape))
+    is_promised = answer.error_bound is not None and answer.error_bound <= promised
+    if not (slope <= limit or is_promised):
         reason = f"gradient {slope:.2e}, rounding {eps * unit:.2e}"
         return Verdict(Kind.FALSE_SUCCESS, reason, slope / max(eps * unit, 1e-300))
     if not optimum.is_sure:

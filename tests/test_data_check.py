@@ -1,4 +1,4 @@
-"""The doctor: every finding in a table that was made to have it, and none in a sound one."""
+"""`check`: every finding in a table that was made to have it, and none in a sound one."""
 
 import numpy as np
 import pyarrow as pa

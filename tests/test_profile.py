@@ -55,7 +55,7 @@ def test_exact_for_the_gaussian_law(dense):
         (np.inf, 1e8),
     ):
         fit = gaussian_fit(std, weight)
-        lower, upper = profile_intervals(fit, using=gbt.curvature(fit, dense=dense))
+        _, lower, upper = profile_intervals(fit, using=gbt.curvature(fit, dense=dense))
         expected = Z * gaussian_std(std, weight)
         if np.isinf(std).all():  # one that is alone is its own mean
             np.testing.assert_array_equal(upper[ALONE], fit.scores[ALONE])
@@ -155,7 +155,7 @@ class Reference:
 def test_agrees_with_scipy(name):
     fit = fitted(name, 1.5)
     reference = Reference(name, fit)
-    lower, upper = profile_intervals(fit)
+    _, lower, upper = profile_intervals(fit)
     wald = Z * np.sqrt(gbt.curvature(fit).diagonal())
     assert np.abs((upper - fit.scores) / wald - 1).max() > 0.01  # not just a Gaussian's
     np.testing.assert_allclose(upper[ALONE], 1.5 * Z, rtol=1e-12)
@@ -174,7 +174,7 @@ def test_without_a_prior_scores_keep_mean_zero(dense):
     fit = fitted("Uniform", np.inf)
     reference = Reference("Uniform", fit)
     using = gbt.curvature(fit, dense=dense)
-    lower, upper = profile_intervals(fit, [12, 3], level=0.9, using=using)
+    _, lower, upper = profile_intervals(fit, [12, 3], level=0.9, using=using)
     goal = scipy.stats.norm.ppf(0.95) ** 2 / 2
     for number, (item, members) in enumerate(((12, COMPONENTS[1]), (3, COMPONENTS[0]))):
         constraint = np.eye(SIZE)[item]
@@ -194,7 +194,7 @@ def test_far_out(dense):
         reference = Reference("Binary", fit)
         goal = scipy.stats.norm.ppf(0.5 + level / 2) ** 2 / 2
         ends = profile_intervals(fit, level=level, using=gbt.curvature(fit, dense=dense))
-        lower, upper = (np.asarray(end - fit.scores) for end in ends)
+        lower, upper = (np.asarray(end - fit.scores) for end in ends[1:])
         assert np.max(-upper / lower) > 1.5
         for item in range(SIZE):
             for distance in (lower[item], upper[item]):
@@ -204,20 +204,21 @@ def test_far_out(dense):
 
 def test_some_items_in_any_order_and_in_parts(monkeypatch):
     fit = gaussian_fit(1.3)
-    lower, upper = profile_intervals(fit)
+    _, lower, upper = profile_intervals(fit)
     monkeypatch.setattr(_profile, "_ENTRIES", 2 * 3 * A.size)  # three items at a time
     chosen = [15, 2, 2, 9]
     some = profile_intervals(fit, chosen)
-    np.testing.assert_allclose(some[0], lower[jnp.asarray(chosen)], rtol=1e-12)
-    np.testing.assert_allclose(some[1], upper[jnp.asarray(chosen)], rtol=1e-12)
+    np.testing.assert_allclose(some.lower, lower[jnp.asarray(chosen)], rtol=1e-12)
+    np.testing.assert_allclose(some.upper, upper[jnp.asarray(chosen)], rtol=1e-12)
+    np.testing.assert_array_equal(some.estimate, fit.scores[jnp.asarray(chosen)])
     none = profile_intervals(fit, [])
-    assert none[0].shape == none[1].shape == (0,)
+    assert none.estimate.shape == none.lower.shape == none.upper.shape == (0,)
 
 
 def test_single_precision():
     for weight, tolerance in ((1.0, 1e-6), (1e4, 1e-5)):
         fit = gaussian_fit(1.3, weight, np.float32)
-        lower, upper = profile_intervals(fit)
+        _, lower, upper = profile_intervals(fit)
         assert lower.dtype == upper.dtype == jnp.float32
         expected, scores = Z * gaussian_std(1.3, weight), np.asarray(fit.scores)
         digits = 4 * np.finfo(np.float32).eps * (np.abs(scores) + expected)

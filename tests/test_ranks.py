@@ -169,7 +169,7 @@ def test_tables(path, monkeypatch):
     sizes = {"together": 40, "alone": 300, "iterative": 300}
     size = sizes[path]
     if path == "iterative":
-        monkeypatch.setattr(_uncertainty, "_MATRIX_ITEMS", 256)
+        monkeypatch.setattr(_uncertainty, "ELIMINATION_ITEMS", 256)
     a, b, value, weight = tennis(size, 5 * size)
     a[0], b[0] = size - 1, 0
     weight[(a == size - 1) | (b == size - 1)] = 0  # there, and without comparisons

@@ -218,7 +218,7 @@ def test_failures_are_shown():
 
 
 def test_calibration_is_of_what_was_not_seen(data):
-    """Answers kept aside change what is observed, not what is expected."""
+    """Held-out answers change what is observed, not what is expected."""
     _, rows, ranking, _, page = data
     held = np.random.default_rng(0).choice(len(rows), len(rows) // 10, replace=False)
     turned = [(w, b, a) if i in held else (w, a, b) for i, (w, a, b) in enumerate(rows)]

@@ -47,7 +47,7 @@ def read_scores(fit: gbt.Fit) -> None:
     gbt.sensitivity(fit, items=[0], comparisons=range(1))
     gbt.predict(fit, [0], [1], law=gbt.laws.Binary()).log_prob([1.0])
     gbt.prob_better(fit, 0, 1)
-    gbt.calibration(fit, fit.comparisons)
+    gbt.calibration(fit, fit.comparisons, law=fit.model.law)
     gbt.check_monotone(fit, rows=[0])
     gbt.rank_intervals(fit, num=10, key=KEY).estimate.sum()
     gbt.intervals(fit, level=0.9).lower.min()

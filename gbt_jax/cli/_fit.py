@@ -50,8 +50,9 @@ def fit(
 
 def _label(anchor: str | None, votes: Any) -> Any:
     """The anchor as a label: an integer if labels are integers."""
-    is_integer = anchor is not None and anchor.lstrip("-").isdigit()
-    return int(anchor) if is_integer and not isinstance(votes.label(0), str) else anchor
+    if anchor is None or isinstance(votes.label(0), str):
+        return anchor
+    return int(anchor) if anchor.lstrip("-").isdigit() else anchor
 
 
 def summary(ranking: Any) -> list[str]:

@@ -262,8 +262,8 @@ def _floats(table: pa.Table, name: str) -> np.ndarray:
 
 def _components(rows: Comparisons, group: np.ndarray) -> np.ndarray:
     """The connected component of each score in its group, 1 for the largest."""
-    columns = (np.asarray(x) for x in (rows.a, rows.b, rows.weight))
-    component = component_numbers(*columns, rows.num_items)
+    a, b, weight = (np.asarray(x) for x in (rows.a, rows.b, rows.weight))
+    component = component_numbers(a, b, weight, rows.num_items)
     members = np.bincount(component)
     number = members.size
     owner = np.zeros(number, np.int64)
