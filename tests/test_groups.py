@@ -480,7 +480,9 @@ def test_tournesol_in_both_precisions():
     assert not double.failures()
     assert not single.failures()
     assert single.scores.dtype == np.float32
-    assert np.all(np.abs(single.scores - double.scores) <= 1e-4 * (1 + np.abs(double.scores)))
+    expected = np.asarray(double.scores)
+    off = np.abs(np.asarray(single.scores) - expected)
+    assert np.all(off <= 1e-4 * (1 + np.abs(expected)))
     offsets = sort_by_group(double.comparisons).item_offsets
     for number, problem in enumerate(problems):
         expected = gbt.fit(MODEL, problem)

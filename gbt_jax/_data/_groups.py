@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ._comparisons import Comparisons
-from ._labels import Labels as Labels
 
 
 class GroupedRows(NamedTuple):

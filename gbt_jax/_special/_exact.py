@@ -32,7 +32,7 @@ def product_and_error(x: Array, y: Array) -> tuple[Array, Array]:
     return product, lax.stop_gradient(jnp.where(usable, error, 0))
 
 
-def quotient_and_error(x: Array, divisor: float) -> tuple[Array, Array]:
+def quotient_and_error(x: Array, divisor: float | int) -> tuple[Array, Array]:
     """(q, e) with q = x/divisor rounded and q + e = x/divisor to twice the working precision."""
     divisor_array = jnp.asarray(divisor, x.dtype)
     quotient = x / divisor_array

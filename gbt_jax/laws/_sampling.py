@@ -7,7 +7,7 @@ from jaxtyping import PRNGKeyArray
 
 
 def truncated_exponential(
-    rate: Array, length: float, *, key: PRNGKeyArray, shape: tuple[int, ...]
+    rate: Array, length: float | int, *, key: PRNGKeyArray, shape: tuple[int, ...]
 ) -> Array:
     """Draws from the density proportional to exp(−rate·v) on [0, length], by inversion.
 

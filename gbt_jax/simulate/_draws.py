@@ -10,7 +10,7 @@ from .._util._arrays import ranges
 _AT_ONCE = 2**22  # numbers that race together: a few times 32 megabytes
 
 
-def between(name: str, value: float, low: float, high: float) -> float:
+def between(name: str, value: float, low: float | int, high: float | int) -> float:
     """A number from low to high, or an error that names it."""
     if not low <= value <= high:
         raise ValueError(f"{name} must be from {low:g} to {high:g}, not {value!r}")

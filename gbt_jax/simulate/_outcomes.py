@@ -104,5 +104,5 @@ def drawn_values(law: AbstractRootLaw, difference: np.ndarray, *, key: PRNGKeyAr
 
 
 @jax.jit
-def _block(law: AbstractRootLaw, t: Array, key: PRNGKeyArray, number: int) -> Array:
+def _block(law: AbstractRootLaw, t: Array, key: PRNGKeyArray, number: Array | int) -> Array:
     return law.sample(t, key=jax.random.fold_in(key, number))

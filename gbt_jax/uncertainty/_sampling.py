@@ -18,7 +18,7 @@ them, at mean zero: differences within a component have the same distribution ei
 import functools
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -199,7 +199,7 @@ def _walk(
     centre: Array,
     factor: Array,
     key: PRNGKeyArray,
-    target_acceptance: float,
+    target_acceptance: Any,  # a traced number
     *,
     num: int,
     chains: int,
