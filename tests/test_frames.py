@@ -284,7 +284,7 @@ def test_counts_have_scores_and_no_elo():
     one = np.ones(1)
     theta, _ = optimum(skellam, [0], [1], 2 * one, one, 2, 1.0)
     np.testing.assert_allclose(goals.arrow["score"], theta, rtol=1e-8)
-    with pytest.raises(ValueError, match="Skellam has no largest win, whose odds would give an E"):
+    with pytest.raises(ValueError, match="Skellam is unbounded, so its scores have no Elo scale"):
         goals.to_elo()
 
 
@@ -317,7 +317,7 @@ def test_single_precision(expected):
     with jax.enable_x64(False):
         table = pd.DataFrame(WINS | {"weight": WEIGHT})
         found = frames.fit_table(table, "pairs", prior_std=1.5, draws=20)
-        assert found.fits.scores.dtype == np.float32
+        assert found.fit.scores.dtype == np.float32
         np.testing.assert_allclose(by_item(found, "score"), expected[0], atol=1e-5)
 
 
