@@ -104,8 +104,16 @@ def certify(
     is_certified = _is_zero(comparisons, gradient, errors, partition)
     if isinstance(gauge, ComponentGauge):
         sums = _Sums(gradient, errors, precision)
-        is_certified = _judge_weak(
-            model, comparisons, rows, sums, is_certified, gauge.is_weak, partition
+        is_weak = partition.largest(gauge.is_weak.astype(jnp.int32)) > 0
+        is_plain = is_certified & _is_every_row_known(model, comparisons, rows, sums, partition)
+        is_certified = lax.cond(
+            jnp.all(is_plain | ~is_weak),
+            lambda: is_certified,
+            lambda: jnp.where(
+                is_weak,
+                _is_known(model, comparisons, scores, sums, is_certified, partition),
+                is_certified,
+            ),
         )
     moved = _norm(scores - mean, partition)
     is_certified |= (bound < eps**_DISTANCE * moved) & jnp.isfinite(bound)
@@ -179,46 +187,46 @@ class _Sums(NamedTuple):
     errors: Array  # of rounding, at most
     precision: Array
 
+    @property
+    def left(self) -> Array:
+        """The gradient, with what exceeds its rounding errors many times over."""
+        size, eps = jnp.abs(self.gradient), float(jnp.finfo(self.gradient.dtype).eps)
+        return size + jnp.maximum(size - self.errors, 0) / eps**_LEFT
 
-def _judge_weak(
+
+def _law_scale(model: Model, rows: _Rows) -> Array:
+    """1/√Φ''(0): of one number where all rows have the same law."""
+    middle = jnp.zeros_like(rows.t if model.law.num_rows is not None else rows.t[:1])
+    return lax.rsqrt(model.law.variance(middle))
+
+
+def _is_every_row_known(
     model: Model,
     comparisons: Comparisons,
     rows: _Rows,
     sums: _Sums,
+    partition: AbstractPartition,
+) -> Array:
+    """Whether each row alone determines the difference of its items against all noise.
+
+    That is so in most problems, and one pass over the curvatures shows it: `gain` from below and
+    `whole` from above (`_is_known`), since ‖e‖₂ ≤ Σ e, which the sum of `errors` holds twice.
+    """
+    gains = _RESOLUTION * _law_scale(model, rows) * rows.curvature
+    inverse = jnp.where(comparisons.weight > 0, 1 / gains, 0)
+    noise = partition.total(_DEVIATIONS * sums.errors + sums.left)
+    return partition.at(comparisons.a).largest(inverse) * noise < 1
+
+
+def _is_known(
+    model: Model,
+    comparisons: Comparisons,
+    scores: Array,
+    sums: _Sums,
     is_zero: Array,
-    is_weak: Array,
     partition: AbstractPartition,
 ) -> Array:
     """The verdict where no prior, or a weak one, determines how parts of the graph lie.
-
-    Where all parts are determined (`_has_undetermined_parts`), the gradient may be zero in the
-    metric of the Hessian's diagonal only: an item of little weight is then known to fewer digits
-    than its own rows would allow.
-    """
-
-    def is_small() -> Array:
-        diagonal = sums.precision + item_sums(comparisons, rows.curvature)
-        weights = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
-        sizes = (partition.inner(x, x * weights) for x in (sums.gradient, sums.errors))
-        return is_zero | jnp.less_equal(*sizes)
-
-    def look() -> Array:
-        is_right = lax.cond(jnp.all(is_zero), lambda: is_zero, is_small)
-        is_lost = _has_undetermined_parts(model, comparisons, rows, sums, partition)
-        weak = partition.largest(is_weak.astype(jnp.int32)) > 0
-        return jnp.where(weak, is_right & ~is_lost, is_zero)
-
-    return lax.cond(jnp.any(is_weak), look, lambda: is_zero)
-
-
-def _has_undetermined_parts(
-    model: Model,
-    comparisons: Comparisons,
-    rows: _Rows,
-    sums: _Sums,
-    partition: AbstractPartition,
-) -> Array:
-    """Whether rounding hides how some part of the graph lies against the rest.
 
     The sum of the gradients of a part is its one equation. It determines the part against a
     neighbour if moving the row between them by `_RESOLUTION` changes the sum by more than rounding
@@ -227,32 +235,34 @@ def _has_undetermined_parts(
     them likewise, are undetermined if any row joins them to others. Without a finite optimum the
     rows between two parts have lost their curvature, so that they are seen here as well.
 
-    Rows above the noise of a whole problem join its items at once. Usually these are all rows: then
-    no row is left between two parts, and nothing needs to be searched.
+    Where all parts are determined, the gradient may be zero in the metric of the Hessian's diagonal
+    only: an item of little weight is then known to fewer digits than its own rows would allow.
     """
-    eps, counts = float(jnp.finfo(rows.t.dtype).eps), comparisons.weight > 0
-    # Of one number where all rows have the same law.
-    middle = jnp.zeros_like(rows.t if model.law.num_rows is not None else rows.t[:1])
-    scale = lax.rsqrt(model.law.variance(middle)) + jnp.abs(rows.t)
+    # Again, because a branch that captured these columns would have them copied every time.
+    rows, counts = _evaluate(model, comparisons, scores), comparisons.weight > 0
+    diagonal = sums.precision + item_sums(comparisons, rows.curvature)
+    weights = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
+    sizes = (partition.inner(x, x * weights) for x in (sums.gradient, sums.errors))
+    is_small = is_zero | jnp.less_equal(*sizes)
+    scale = _law_scale(model, rows) + jnp.abs(rows.t)
     # Coarser where the scores themselves are, as long as it says something.
-    spacing = 64 * eps ** (1 - _LEFT) * rows.reach
+    spacing = 64 * float(jnp.finfo(scores.dtype).eps) ** (1 - _LEFT) * rows.reach
     step = jnp.minimum(_RESOLUTION * scale + spacing, 10 * _RESOLUTION * scale)
     gain = jnp.where(counts, rows.curvature * step, 0)
-    left = jnp.abs(sums.gradient)
-    left += jnp.maximum(left - sums.errors, 0) / eps**_LEFT
     # Rounding errors of rows are independent of each other.
     squares = _DEVIATIONS**2 * jnp.square(rows.error)
     by_problem = partition.at(comparisons.a)
-    whole = jnp.sqrt(2 * by_problem.total(squares)) + partition.total(left)
+    whole = jnp.sqrt(2 * by_problem.total(squares)) + partition.total(sums.left)
     is_joined = gain > by_problem.spread(whole)
 
-    def search() -> Array:
+    def has_undetermined_parts() -> Array:
         pull = sums.precision * item_maxima(comparisons, jnp.where(counts, step, 0))
-        parts = _Parts(comparisons, gain, pull, item_sums(comparisons, squares), left)
+        parts = _Parts(comparisons, gain, pull, item_sums(comparisons, squares), sums.left)
         return by_problem.largest(parts.undetermined_rows(is_joined).astype(jnp.int32)) > 0
 
     nothing = jnp.zeros(partition.shape, bool)
-    return lax.cond(jnp.all(is_joined | ~counts), lambda: nothing, search)
+    is_one_part = jnp.all(is_joined | ~counts)
+    return is_small & ~lax.cond(is_one_part, lambda: nothing, has_undetermined_parts)
 
 
 class _Parts(NamedTuple):
