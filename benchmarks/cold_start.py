@@ -1,10 +1,10 @@
-"""How long a person waits for the command line: from the start of the process to its end.
+"""Time of a command, from the start of the process to its end.
 
     python benchmarks/cold_start.py [--repeats 5]
 
-A process with nothing compiled before (an empty cache of programs), the next one, which finds the
-programs of the first, and `gbt --help`, which needs none. Best and median over the repeats, beside
-the time in which Python imports JAX, which nothing here can shorten.
+Measures a process with an empty compilation cache, a second process that reuses the cache, and
+`gbt --help`, which compiles nothing. Prints best and median over the repeats, and the time to
+import JAX, which this package cannot reduce.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def seconds(command: list[str], cache: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What the command line costs at its start.")
+    parser = argparse.ArgumentParser(description="Start-up time of the command line.")
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     names = ("import jax", "gbt --help", "gbt fit, first", "gbt fit, again", "gbt demo, first")

@@ -1,11 +1,11 @@
-"""How often intervals cover the truth: scores drawn from the prior, comparisons from the law.
+"""Coverage of intervals: scores drawn from the prior, comparisons from the law.
 
     python benchmarks/coverage.py [--replicates 200] [--costly 40] [--laws Binary Uniform] [--csv F]
 
-Scores θ† are normal with the model's own σ, pairs random, and every interval is asked whether it
-holds θ†_a, θ†_a − θ†_b or the rank of θ†_a. The share of those that do, with its standard error
-over replicates, is printed for nominal 50, 90 and 95%. With σ = 5 most comparisons of bounded laws
-are close to the end of their scale.
+Scores θ† are normal with the model's σ, and pairs are random. An interval covers if it contains
+θ†_a, θ†_a − θ†_b or the rank of θ†_a. The script prints coverage and its standard error over
+replicates at nominal 50, 90 and 95%. With σ = 5 most comparisons of bounded laws are close to the
+ends of the support.
 
 - Laplace: `intervals`, `difference_std`, `rank_intervals`
 - NUTS: quantiles of `sample_posterior`
@@ -13,9 +13,9 @@ are close to the end of their scale.
 - likelihood: `likelihood_intervals` with the drop z²/2; without the prior, around the MAP
 - bootstrap, sandwich: quantiles of `bootstrap`, and `robust_covariance`
 
-The prior is right here, so that Laplace and NUTS should cover as promised where there are enough
-comparisons for the posterior to be normal; NUTS also where it is not. The others do not know how
-far the prior pulls the scores: they promise nothing of the kind, and one sees how far they are off.
+The prior is well specified, so NUTS should have nominal coverage, and so should Laplace where the
+posterior is close to normal. The other methods ignore shrinkage towards the prior mean and do not
+promise nominal coverage; the table shows by how much they miss it.
 """
 
 import argparse
@@ -43,7 +43,7 @@ LAWS = {
 
 
 class Size(NamedTuple):
-    """Of a problem: items, comparisons per item, and σ."""
+    """Size of a problem: items, comparisons per item, and σ."""
 
     num_items: int
     per_item: int
@@ -56,7 +56,7 @@ RESAMPLES = 200
 
 
 class Ends(NamedTuple):
-    """Intervals at one level, of scores, differences of neighbours, and ranks; None if not told."""
+    """Intervals at one level: scores, differences of neighbours, ranks; None if unavailable."""
 
     scores: tuple | None
     differences: tuple | None
@@ -104,7 +104,7 @@ def laplace(fit: gbt.Fit, key: jax.Array) -> list[Ends]:
 
 
 def of_draws(draws: np.ndarray) -> list[Ends]:
-    """Quantiles of draws, one along the first axis each."""
+    """Quantiles of draws along the first axis."""
     a, b = neighbours(draws.shape[1])
     ranks = scipy.stats.rankdata(-draws, axis=1)
 
@@ -170,7 +170,7 @@ COSTLY: dict[str, Method] = {"NUTS": nuts, "profile": profile, "bootstrap": boot
 def coverages(
     method: Method, law: laws.AbstractRootLaw, size: Size, replicates: int
 ) -> Iterator[tuple[str, list[tuple[float, float]]]]:
-    """Of each quantity, the share covered at each level and its standard error."""
+    """For each quantity, the coverage at each level and its standard error."""
     covered: dict[str, list[np.ndarray]] = {}
     for seed in range(replicates):
         truth, rows = problem(law, size, seed)
@@ -190,9 +190,9 @@ def coverages(
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--replicates", type=int, default=200)
-    parser.add_argument("--costly", type=int, default=40, help="replicates of the slow methods")
+    parser.add_argument("--costly", type=int, default=40, help="replicates for slow methods")
     parser.add_argument("--laws", nargs="+", default=list(LAWS), choices=list(LAWS))
-    parser.add_argument("--csv", help="write the table to this file as well")
+    parser.add_argument("--csv", help="also write the table to this file")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     print("coverage in %, standard error in brackets")

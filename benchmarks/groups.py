@@ -1,16 +1,16 @@
-"""Many groups at once: what one call of `fit` with groups costs beside other ways.
+"""Time of one call of `fit` with many groups, compared with alternatives.
 
     python benchmarks/groups.py [--groups N]    against a loop of `fit`
-    python benchmarks/groups.py --switch        a union against dense factorisations, by size
+    python benchmarks/groups.py --switch        disjoint union or dense factorisations, by size
     python benchmarks/groups.py --rows N        the time to sort columns of N rows
-    python benchmarks/groups.py --many N        N groups with bounded memory, and time per row
+    python benchmarks/groups.py --many N        time per row and memory of N groups
 
 Groups are users with 5 to 60 items each (log-uniform) and twice as many comparisons, Uniform law,
 σ = 7. Every group is solved to a gradient of 1e-9 (`atol` = σ² times that). All times are after
-compilation, best of a few, contestants interleaved. The loop runs on a sample of the groups, and
-its time is multiplied up. A chunk waits for its slowest group: the script prints an upper bound of
-the share of row products that are needed, and that share if the slow groups were known beforehand.
-SciPy and other packages on ten thousand users: `peers.py --only users`.
+compilation, best of a few interleaved runs. The loop runs on a sample of the groups, and its time
+is extrapolated. A chunk iterates until its slowest group converges: the script prints an upper
+bound on the share of row products that are needed, and the same if chunks were sorted by steps.
+`peers.py --only users` measures SciPy and other packages on ten thousand users.
 """
 
 import argparse
@@ -38,7 +38,7 @@ MODEL = gbt.Model(laws.Uniform(), SIGMA)
 
 
 def simulated(num_groups: int, low: int = 5, high: int = 60, seed: int = 0) -> gbt.Comparisons:
-    """Groups with `low` to `high` items, random pairs, values around the truth."""
+    """Groups with `low` to `high` items, random pairs, and noisy values."""
     rng = np.random.default_rng(seed)
     sizes = np.exp(rng.uniform(np.log(low), np.log(high + 1), num_groups)).astype(int)
     group = np.repeat(np.arange(num_groups), 2 * sizes)
@@ -86,18 +86,18 @@ def show_loop(num_groups: int) -> None:
 
 
 def used_share(chunks: list[np.ndarray], num_rows: np.ndarray, steps: np.ndarray) -> float:
-    """An upper bound of the share of row products that belong to groups that still need them.
+    """An upper bound on the share of row products of groups that have not converged yet.
 
-    A chunk makes at least as many products as its slowest group needs.
+    A chunk computes at least as many products as its slowest group needs.
     """
     made = sum(num_rows[groups].sum() * steps[groups].max() for groups in chunks)
     return (num_rows * steps).sum() / made
 
 
 def show_switch() -> None:
-    """Small groups vmapped with dense factorisations, in stacks of one padded shape, or a union.
+    """Compare vmapped dense factorisations of padded small groups with their disjoint union.
 
-    On one core: jaxlib 0.10 hangs when two threads factorise batches at the same time.
+    Runs on one core: jaxlib 0.10 hangs when two threads factorise batches at the same time.
     """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -178,12 +178,12 @@ def show_many(num_groups: int) -> None:
     watcher.join()
     above = peak[0] - before
     print(f"{seconds:.0f} s: {fit}")
-    print(f"time per comparison: {seconds / len(data) / per_row:.2f} of that at a tenth")
+    print(f"time per comparison: {seconds / len(data) / per_row:.2f} of that for a tenth of them")
     print(f"memory above the input: {above:.2f} GB")
 
 
 def resident() -> float:
-    """Gigabytes of memory in use now."""
+    """Resident memory in gigabytes."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * resource.getpagesize() / 2**30
 
@@ -215,20 +215,20 @@ def show_tournesol() -> None:
         10,
     )
     print(
-        f"{len(problems)} Tournesol problems, one call against one by one: "
+        f"{len(problems)} Tournesol problems, time of one call relative to a loop: "
         f"{times['call'] / times['loop']:.2f} after compilation, "
         f"{first_call / first_loop:.2f} with it"
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What many groups cost.")
+    parser = argparse.ArgumentParser(description="Time of fits with many groups.")
     parser.add_argument("--groups", type=int, default=10_000)
     parser.add_argument(
-        "--switch", action="store_true", help="a union against dense factorisations"
+        "--switch", action="store_true", help="disjoint union or dense factorisations"
     )
-    parser.add_argument("--rows", type=int, help="sort columns of this many rows")
-    parser.add_argument("--many", type=int, help="this many groups, with memory")
+    parser.add_argument("--rows", type=int, help="time to sort this many rows")
+    parser.add_argument("--many", type=int, help="time and memory of this many groups")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     if arguments.switch:

@@ -1,10 +1,10 @@
-"""How many digits are right? Worst errors of every root law against 40-digit arithmetic.
+"""Largest errors of every root law, compared with 40-digit arithmetic.
 
     python benchmarks/law_accuracy.py [--markdown]
 
-prints, for each law, the largest relative error of Φ, Φ', Φ'' (in units in the last place, ulp) and
+Prints, for each law, the largest relative error of Φ, Φ', Φ'' (in units in the last place, ulp) and
 Φ''' over a grid of special points, the switch points of the implementation ± one ulp, and 1,000
-log-uniform random points, in float64 and float32, beside the errors of the textbook formulas.
+log-uniform random points, in float64 and float32, and the errors of the textbook formulas.
 """
 
 import argparse
@@ -30,7 +30,7 @@ NUM_RANDOM = 1000
 
 
 class Case(NamedTuple):
-    """A law, how the reference calls it, and the points where its implementation changes form."""
+    """A law, its name in the reference, and the points where its implementation switches."""
 
     label: str
     make: Callable[[], laws.AbstractRootLaw]
@@ -144,7 +144,7 @@ def relative_errors(values: np.ndarray, truths: list, dtype: type) -> np.ndarray
 
 
 def reference_in(dtype: type, reference: tuple[str, tuple]) -> tuple[str, tuple]:
-    """The reference law with its parameters rounded to dtype, as the library holds them."""
+    """The reference law with its parameters rounded to dtype, as in the library."""
 
     def rounded(value):
         if isinstance(value, tuple):
@@ -156,7 +156,7 @@ def reference_in(dtype: type, reference: tuple[str, tuple]) -> tuple[str, tuple]
 
 
 def law_errors(case: Case, dtype: type) -> list[tuple[float, float]]:
-    """(worst relative error, where) of Φ, Φ', Φ'', Φ'''."""
+    """(largest relative error, its t) of Φ, Φ', Φ'', Φ'''."""
     t = points(case, dtype)
     law = jax.tree.map(lambda x: x.astype(dtype) if eqx_is_float(x) else x, case.make())
     name, parameters = reference_in(dtype, case.reference)
@@ -174,7 +174,7 @@ def eqx_is_float(x: Any) -> bool:
 
 
 def textbook_errors(case: Case) -> list[tuple[float, float]] | None:
-    """The same for the usual float64 formulas, where there are any."""
+    """The same for the textbook formulas in float64; None if there are none."""
     name, parameters = case.reference
     try:
         formulas = textbook(name, parameters)

@@ -1,12 +1,12 @@
-"""How fast are the laws? Time of Φ, Φ' and Φ'' together, relative to tanh and softplus.
+"""Time of Φ, Φ' and Φ'' of every law, relative to tanh and softplus.
 
     python benchmarks/law_speed.py [--points N] [--repeats N]
 
-prints, for each law, the time to evaluate `cgf`, `mean` and `variance` together under jit on a
+Prints, for each law, the time to evaluate `cgf`, `mean` and `variance` together under jit on a
 million float64 points, divided by the time of `jnp.tanh` plus `jnp.log1p(jnp.exp(·))` on the same
-points, and the time to compile. Rounds of all laws alternate with rounds of the yardstick, and the
-best of each counts, so that a busy machine disturbs the ratio as little as possible.
-Bars: a ratio of at most 4 for Binary, KNary and Uniform; compilation below 2 s for every law.
+points, and the time to compile. Calls of the law and of the baseline are interleaved,
+and the best of each counts, which reduces noise from other processes.
+Limits: a ratio of at most 4 for Binary, KNary and Uniform; compilation below 2 s for every law.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def main() -> None:
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     t = jnp.asarray(np.random.default_rng(0).normal(scale=3.0, size=arguments.points))
-    # A thousandth of the points for Density, whose every point is a sum over 900 nodes.
+    # Density sums over 900 nodes per point, so it gets a thousandth of the points.
     few = t[: max(1, arguments.points // 1000)]
     reference, _ = compiled(yardstick, t)
     reference_few, _ = compiled(yardstick, few)

@@ -1,14 +1,14 @@
-"""Monotonicity, looked for where it could fail: random problems of every law, and other scorers.
+"""Search for violations of monotonicity: random problems of every law, and other scorers.
 
     python benchmarks/monotonicity.py                # ten thousand problems per law
     python benchmarks/monotonicity.py --problems 500 --laws Binary Uniform
 
-Every problem has 2 to 12 items, 1 to 30 comparisons of random pairs with weights from 0.1 to 10, a
-prior of its own (σ from 0.1 to 100), and values drawn from the law between scores that are drawn
-from the prior, a tenth of them replaced by extreme values. For continuous laws the sign of every
-derivative is checked; for discrete ones every comparison is raised by one step and refitted.
+Every problem has 2 to 12 items, 1 to 30 comparisons of random pairs with weights from 0.1 to 10,
+its own prior (σ from 0.1 to 100), scores drawn from the prior, and values drawn from the law. A
+tenth of the values are replaced by extreme ones. For continuous laws the sign of every derivative
+is checked; for discrete laws every comparison is raised by one step and the model refitted.
 
-Then scorers that people use, and what the same check says of them.
+The same check then runs on other common scorers.
 """
 
 import argparse
@@ -41,7 +41,7 @@ LAWS = {
 
 
 def random_fits(law: laws.AbstractRootLaw, count: int, seed: int = 0) -> gbt.Fit:
-    """Fits of random problems, each a group."""
+    """Fits of random problems, one group each."""
     rng = np.random.default_rng(seed)
     num_items, num_rows = rng.integers(2, 13, count), rng.integers(1, 31, count)
     group = np.repeat(np.arange(count), num_rows)
@@ -69,17 +69,17 @@ def average(comparisons: gbt.Comparisons) -> np.ndarray:
 
 
 def average_with_cut(comparisons: gbt.Comparisons) -> np.ndarray:
-    """The same after values beyond 0.9 were thrown away as outliers."""
+    """The same without values beyond 0.9, treated as outliers."""
     kept = np.where(np.abs(np.asarray(comparisons.value)) > 0.9, 0.0, comparisons.weight)
     return average(comparisons.with_weights(kept))
 
 
 def rank_centrality(comparisons: gbt.Comparisons) -> np.ndarray:
-    """Logarithms of the stationary law of a walk that moves to b from a with rate (1 − r)/2."""
+    """Log stationary probabilities of a walk that moves from a to b at rate (1 − r)/2."""
     size = comparisons.num_items
     a, b = np.asarray(comparisons.a), np.asarray(comparisons.b)
     share = (1 + np.asarray(comparisons.value)) / 2
-    rate = np.full((size, size), 1e-3)  # so that the walk reaches every item
+    rate = np.full((size, size), 1e-3)  # makes the walk irreducible
     np.add.at(rate, (a, b), np.asarray(comparisons.weight) * (1 - share))
     np.add.at(rate, (b, a), np.asarray(comparisons.weight) * share)
     np.fill_diagonal(rate, 0)
@@ -90,7 +90,7 @@ def rank_centrality(comparisons: gbt.Comparisons) -> np.ndarray:
 
 
 def elo(gain: float) -> Callable[[gbt.Comparisons], np.ndarray]:
-    """Ratings updated row by row, in the order in which they stand."""
+    """Ratings updated row by row, in the given order."""
 
     def ratings(comparisons: gbt.Comparisons) -> np.ndarray:
         scores = np.zeros(comparisons.num_items)

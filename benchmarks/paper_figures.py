@@ -1,4 +1,4 @@
-"""The paper's three experiments at the paper's size, and its conjecture on the best prior.
+"""Reproduce the paper's three experiments at full size, and test its conjecture on the prior.
 
     python benchmarks/paper_figures.py [--output DIR] [--seeds 10] [--quick] [--conjecture]
 
@@ -6,13 +6,13 @@
 error ‖θ* − θ†‖²/‖θ†‖², not centred, over seeds 1 to 10:
 
 1. against the density p_c of the graph, with σ = 1;
-2. against the number K of answers to which comparisons are rounded, with the K-nary MAP, beside the
+2. against the number K of values to which comparisons are rounded, for the K-nary MAP, and for the
    Uniform MAP of the same comparisons before rounding;
-3. against the prior's precision 1/σ².
+3. against the prior precision 1/σ².
 
-Writes the three plots as one PNG and the numbers as CSV. `--conjecture` repeats the third for true
-scores of other spreads and graphs of other densities, and locates the best σ for each seed: is it
-the true one?
+Writes the three plots as one PNG and the errors as CSV. `--conjecture` repeats the third experiment
+for other standard deviations of the true scores and other densities, and compares the best σ with
+the true one.
 """
 
 import argparse
@@ -36,21 +36,21 @@ DENSITY = 0.2
 
 
 class Curve(NamedTuple):
-    """Errors against something: one row per place, one column per seed."""
+    """Errors of an experiment: one row per setting (`places`), one column per seed."""
 
     places: np.ndarray
     errors: np.ndarray
 
     @property
     def mean(self) -> np.ndarray:
-        """Over seeds."""
+        """The mean over seeds."""
         return self.errors.mean(axis=1)
 
 
 class Data(NamedTuple):
-    """Comparisons of several seeds, one after the other, and the scores behind them."""
+    """Comparisons of several seeds, concatenated, and the true scores."""
 
-    owner: np.ndarray  # the number of the seed
+    owner: np.ndarray  # position of the seed
     a: np.ndarray
     b: np.ndarray
     value: np.ndarray
@@ -58,7 +58,7 @@ class Data(NamedTuple):
 
 
 def drawn(seeds: Sequence[int], density: float, *, spread: float = 1.0, stream: int = 0) -> Data:
-    """Uniform-GBT comparisons of every seed on graphs of one density."""
+    """Uniform-GBT comparisons for every seed, on graphs of one density."""
     law, model = laws.Uniform(), gbt.Model(laws.Uniform(), spread)
     parts, truth = [], []
     for number, seed in enumerate(seeds):
@@ -75,7 +75,7 @@ def drawn(seeds: Sequence[int], density: float, *, spread: float = 1.0, stream: 
 
 
 def errors(model: gbt.Model, data: Data) -> np.ndarray:
-    """‖θ* − θ†‖²/‖θ†‖² of each seed; items without comparisons have the prior's mean, 0."""
+    """‖θ* − θ†‖²/‖θ†‖² of each seed; items without comparisons get the prior mean, 0."""
     rows = gbt.Comparisons(data.a, data.b, data.value, num_items=NUM_ITEMS, group=data.owner)
     fit = gbt.fit(model, rows, throw=True)
     truth, found = data.truth, np.zeros_like(data.truth)
@@ -101,7 +101,7 @@ def against_levels(data: Data, levels: Sequence[int]) -> Curve:
 
 
 def against_precision(data: Data, precisions: np.ndarray) -> Curve:
-    """Every precision is a prior of its own: all of them, and all seeds, in one call."""
+    """Errors for each precision; all precisions and seeds are groups of one fit."""
     seeds, count = data.truth.shape[0], precisions.size
     shift = np.repeat(np.arange(count) * seeds, data.owner.size)
     owner = np.tile(data.owner, count) + shift
@@ -114,9 +114,9 @@ def against_precision(data: Data, precisions: np.ndarray) -> Curve:
 
 
 def best_place(curve: Curve) -> np.ndarray:
-    """Where each seed's error is least: the vertex of a parabola through the three lowest places.
+    """The minimiser of each seed's error: the vertex of a parabola through the three lowest points.
 
-    In the logarithm of the place, in which the curves are closer to parabolas.
+    The parabola is fitted in the logarithm, where the curves are closer to quadratic.
     """
     x = np.log(curve.places)
     lowest = np.clip(np.argmin(curve.errors, axis=0), 1, x.size - 2)
@@ -129,7 +129,7 @@ def best_place(curve: Curve) -> np.ndarray:
 
 
 def show_conjecture(seeds: Sequence[int]) -> list[dict[str, float]]:
-    """The best σ over seeds, beside the true one."""
+    """Print the best σ over seeds relative to the true one."""
     rows = []
     print("\nIs the best σ the true one? Geometric mean of the best σ over seeds, 95% interval")
     print("true σ   density   best σ/true σ   95% interval    excess error at the true σ")
@@ -163,7 +163,7 @@ def show_conjecture(seeds: Sequence[int]) -> list[dict[str, float]]:
 
 
 def say(density: Curve, levels: Curve, uniform: np.ndarray, precision: Curve) -> None:
-    """What is seen, beside what the paper says."""
+    """Print the paper's claims and the reproduced results."""
     falls = np.diff(density.mean)
     print("\n1. The paper: the error falls with density.")
     print(
@@ -173,7 +173,7 @@ def say(density: Curve, levels: Curve, uniform: np.ndarray, precision: Curve) ->
     )
     last, level = levels.errors[-1], uniform.mean()
     apart = last - uniform
-    print("2. The paper: the error falls with K, to the level of Uniform.")
+    print("2. The paper: the error falls with K, to that of Uniform.")
     print(
         f"   {levels.mean[0]:.4f} at K = {levels.places[0]}, {last.mean():.5f} at K = "
         f"{levels.places[-1]}, Uniform {level:.5f}; difference {apart.mean():.1e} ± "
@@ -184,9 +184,9 @@ def say(density: Curve, levels: Curve, uniform: np.ndarray, precision: Curve) ->
         print(f"   Within 1% of Uniform from K = {within[0]} on.")
     best = int(np.argmin(precision.mean))
     gain = precision.errors[0] - precision.errors[best]
-    print("3. The paper: a small positive 1/σ² beats none.")
+    print("3. The paper: a small positive 1/σ² beats 0.")
     print(
-        f"   {precision.mean[0]:.5f} without a prior, least {precision.mean[best]:.5f} at 1/σ² = "
+        f"   {precision.mean[0]:.5f} without a prior, minimum {precision.mean[best]:.5f} at 1/σ² = "
         f"{precision.places[best]:.1f}; the gain is {gain.mean():.1e} ± "
         f"{gain.std(ddof=1) / np.sqrt(gain.size):.0e}, in {np.count_nonzero(gain > 0)} of "
         f"{gain.size} seeds."
@@ -232,8 +232,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The paper's figures.")
     parser.add_argument("--output", type=Path, default=Path("paper_figures"))
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--quick", action="store_true", help="every fifth place only")
-    parser.add_argument("--conjecture", action="store_true", help="locate the best σ as well")
+    parser.add_argument("--quick", action="store_true", help="every fifth point only")
+    parser.add_argument("--conjecture", action="store_true", help="also locate the best σ")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -247,7 +247,7 @@ def main() -> None:
     levels = against_levels(data, LEVELS[::step])
     print(f"2. levels: {time.perf_counter() - start:.0f} s", flush=True)
     precision = against_precision(data, PRECISIONS[::step])
-    print(f"3. precision: {time.perf_counter() - start:.0f} s in all", flush=True)
+    print(f"3. precision: {time.perf_counter() - start:.0f} s in total", flush=True)
 
     curves = {"density": density, "levels": levels, "precision": precision}
     curves["uniform"] = Curve(np.ones(1), uniform[None])

@@ -1,8 +1,8 @@
-"""The picture at the top of the README: a comparison graph and its ranking.
+"""Draw the figure at the top of the README: a comparison graph and its ranking.
 
     python benchmarks/pictures.py [--output docs/images]
 
-Simulated tasters compare teas with a slider; the same as `gbt demo`, with fewer comparisons.
+Simulated tasters compare teas with a slider, as in `gbt demo` but with fewer comparisons.
 """
 
 import argparse
@@ -19,7 +19,7 @@ TEAS = ("Assam", "Ceylon", "Chai", "Darjeeling", "Genmaicha", "Jasmine", "Matcha
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The picture of the README.")
+    parser = argparse.ArgumentParser(description="Draw the figure of the README.")
     parser.add_argument("--output", type=Path, default=Path("docs/images"))
     folder = parser.parse_args().output
     jax.config.update("jax_enable_x64", True)

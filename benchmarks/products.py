@@ -1,16 +1,16 @@
-"""What one product with the Hessian costs, by the layout of the comparisons.
+"""Time of a Hessian product, by the layout of the comparisons.
 
     python benchmarks/products.py
 
-Conjugate gradients spend their time in products v ↦ Bᵀ diag(c) B v. Twenty of them in one compiled
-program, best of many, in microseconds each, beside SciPy's product with the same matrix in CSR:
+Conjugate gradients spend their time in products v ↦ Bᵀ diag(c) B v. Each program runs twenty of
+them. The script prints microseconds per product, best of many, and SciPy's time with a CSR matrix:
 
 - rows: two gathers and two scatters over the rows, as `gbt_jax` does;
-- segments of W: each item's neighbours in segments of W, one column after the other, so that a
-  segment needs gathers alone and a scatter adds up segments instead of rows. The layout is made on
-  the host, by sorting: that time is told too.
+- segments of W: each item's neighbours packed into segments of W, stored by column, so that a
+  segment needs only gathers, and the scatter adds segments instead of rows. The layout is built on
+  the host by sorting; its time is printed too.
 
-In float64 and float32.
+Both run in float64 and float32.
 """
 
 import time
@@ -30,7 +30,7 @@ REPEATS = 20  # products in one program
 
 
 def best(function: Callable, *arguments: jax.Array) -> float:
-    """Microseconds."""
+    """Best time of a call in microseconds."""
     jax.block_until_ready(function(*arguments))
     times = []
     for _ in range(100):
@@ -41,7 +41,7 @@ def best(function: Callable, *arguments: jax.Array) -> float:
 
 
 def repeated(product: Callable) -> Callable:
-    """As in a loop of conjugate gradients; the factor keeps numbers finite."""
+    """Repeat a product, as conjugate gradients do; the factor prevents overflow."""
 
     def run(v: jax.Array, *arguments: jax.Array) -> jax.Array:
         return jax.lax.fori_loop(0, REPEATS, lambda _, x: 1e-3 * product(x, *arguments), v)
@@ -62,7 +62,7 @@ def over_segments(v, neighbours, weights, owner, diagonal):
 
 
 def segments(problem: Problem, curvature: np.ndarray, width: int) -> tuple[np.ndarray, ...]:
-    """Neighbours and weights, one row for each place in a segment, whose segment it is, and D."""
+    """Neighbours and weights (width × segments), the item of each segment, and the diagonal."""
     n, m = problem.num_items, problem.value.size
     item = np.concatenate([problem.a, problem.b])
     order = np.argsort(item, kind="stable")

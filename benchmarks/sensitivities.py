@@ -1,13 +1,13 @@
-"""Sensitivities and influences: what they cost, and how close predictions come.
+"""Time of sensitivities and influences, and accuracy of predicted influences.
 
     python benchmarks/sensitivities.py
 
 A = 500, p = 0.2, Uniform, σ = 1: 500 × 25,000 derivatives of every score in every value. NumPy
-inverts the Hessian, given as a matrix, and takes differences of its columns; `sensitivity` starts
-from the fit. After compilation, interleaved, best of ten.
+inverts a given Hessian and takes differences of its columns; `sensitivity` starts from the fit.
+Times are after compilation, best of ten interleaved runs.
 
-Influences of all comparisons of the largest Tournesol problem, Uniform, σ = 7, beside refits of the
-hundred that move scores most, in l2.
+Influences of all comparisons of the largest Tournesol problem, Uniform, σ = 7, are compared with
+refits of the hundred that move scores most, in l2.
 """
 
 import time
@@ -33,7 +33,7 @@ def show_influences(comparisons: gbt.Comparisons) -> None:
     print(
         f"influences of {len(comparisons)} comparisons of {comparisons.num_items} items: ", end=""
     )
-    print(f"1/{refits / best:.0f} of the refits' time; error of the hundred largest: ", end="")
+    print(f"1/{refits / best:.0f} of the time of refits; error of the hundred largest: ", end="")
     print(f"median {np.median(error):.2%}, worst {error.max():.2%}")
 
 
@@ -61,10 +61,10 @@ def show_sensitivities() -> None:
     times = best_times({"NumPy": by_numpy, "sensitivity": lambda: gbt.sensitivity(fit)}, 10)
     apart = np.abs(by_numpy() - np.asarray(gbt.sensitivity(fit))).max()
     print(f"{hessian.shape[0]} × {a.size} sensitivities: ", end="")
-    print(f"{times['sensitivity'] / times['NumPy']:.2f} of NumPy's time; apart by {apart:.0e}")
+    print(f"{times['sensitivity'] / times['NumPy']:.2f} of NumPy's time; difference {apart:.0e}")
     batched = jax.jit(jax.jacrev(lambda v: gbt.map_scores(model, comparisons.with_values(v))))
     some = np.asarray(batched(comparisons.value))
-    print(f"apart from jax.jacrev(map_scores) by {np.abs(some - by_numpy()).max():.0e}")
+    print(f"largest difference to jax.jacrev(map_scores): {np.abs(some - by_numpy()).max():.0e}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How long a million simulated comparisons take, graph and values.
+"""Time to simulate a million comparisons: graph and values.
 
     python benchmarks/simulation.py [--rows 1000000]
 
-The first call of a law compiles its program; the second is what a study of many data sets sees.
+The first call for a law includes compilation; the second does not.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def seconds(make: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What simulated comparisons cost.")
+    parser = argparse.ArgumentParser(description="Time to simulate comparisons.")
     parser.add_argument("--rows", type=int, default=1_000_000)
     rows = parser.parse_args().rows
     jax.config.update("jax_enable_x64", True)

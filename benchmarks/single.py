@@ -1,14 +1,13 @@
-"""One problem at a time: what a fit costs, in gradient evaluations of its loss.
+"""Cost of one fit, in gradient evaluations of its loss.
 
     python benchmarks/single.py [--quick]
 
-prints, for each problem, the time of a fit and of one VJP through it as multiples of one jitted
-gradient evaluation of the same loss (best of several, interleaved, after compilation), which part
-of a fit its passes over the rows and its products with the Hessian would take alone, what its
-certificate costs, how time grows with the number of comparisons, the memory a fit needs per
-comparison, and what compilation costs. Ratios come from one run, because machines are noisy. The
-Tournesol problems are read from the shared data beside the repository and left out where there are
-none.
+Prints, for each problem, the time of a fit and of one VJP through it as multiples of one jitted
+gradient evaluation of the same loss (best of several interleaved runs, after compilation), and the
+share of the fit that its passes over the rows and its Hessian products take alone. Also prints the
+time of the certificate, the scaling of time with the number of comparisons, memory per comparison,
+and compilation time. Ratios are within one run, because absolute times are noisy. Tournesol
+problems are skipped if the shared data are missing.
 """
 
 import argparse
@@ -30,7 +29,7 @@ from gbt_jax._inference._objective import evaluate, hessian_product, interleave_
 
 
 def best_times(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Best time of each function in seconds, the calls interleaved."""
+    """Best time of each function in seconds, with interleaved calls."""
     for function in functions.values():
         jax.block_until_ready(function())
     best = dict.fromkeys(functions, np.inf)
@@ -87,7 +86,7 @@ def vjp(model: gbt.Model, comparisons: gbt.Comparisons, start, cotangent):
 
 @functools.partial(jax.jit, static_argnames=("passes", "products"))
 def steps(model: gbt.Model, comparisons: gbt.Comparisons, scores, *, passes: int, products: int):
-    """As many passes and products as a fit makes, one after the other, and nothing else."""
+    """Run the passes and products of a fit, and nothing else."""
     model, rows = interleave_rows(model, comparisons)
 
     def one_pass(_, state):
@@ -132,9 +131,7 @@ def show(name: str, rows: list[dict[str, float]]) -> None:
         f"{total['cg']:5.0f} CG; error bound {max(row['error'] for row in rows):.0e}"
     )
     share = {name: f"{total[name] / total['fit']:.2f}" for name in ("passes", "products")}
-    print(
-        f"{'':34} its passes alone take {share['passes']} of it, its products {share['products']}"
-    )
+    print(f"{'':34} passes alone take {share['passes']} of the fit, products {share['products']}")
 
 
 def compiled(comparisons: gbt.Comparisons, model: gbt.Model):
@@ -162,7 +159,7 @@ def show_scaling(sizes: list[int]) -> None:
 
 
 def show_refit(model: gbt.Model, problems: list[gbt.Comparisons]) -> None:
-    """One comparison added, from the scores without it, beside a cold fit of the same shape."""
+    """Time a warm refit after one added comparison, relative to a cold fit of the same shape."""
     ratios = []
     for rows in problems:
         before = gbt.fit(model, rows.with_weights(np.append(np.ones(len(rows) - 1), 0))).scores
@@ -178,7 +175,7 @@ def show_refit(model: gbt.Model, problems: list[gbt.Comparisons]) -> None:
 
 
 def show_certificate(problems: dict[str, tuple[gbt.Model, gbt.Comparisons]]) -> None:
-    """The certificate beside one pass of the solver (gradient and curvature), and the whole fit."""
+    """Time the certificate relative to a solver pass (gradient and curvature) and to the fit."""
     for name, (model, rows) in problems.items():
         scores = gbt.fit(model, rows).scores
         is_firm = is_regularised(model, rows)
@@ -197,7 +194,7 @@ def show_certificate(problems: dict[str, tuple[gbt.Model, gbt.Comparisons]]) -> 
 
 
 def show_compilation() -> None:
-    """Fits of shapes not seen before, beside a trivial function of the same arguments."""
+    """Compilation time of fits of new shapes, minus that of a trivial function."""
     model = gbt.Model(laws.Uniform())
     for size in (20, 300, 5000):
         beyond = []
@@ -214,7 +211,7 @@ def show_compilation() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What one fit costs.")
+    parser = argparse.ArgumentParser(description="Cost of one fit.")
     parser.add_argument("--quick", action="store_true", help="small problems only")
     quick = parser.parse_args().quick
     jax.config.update("jax_enable_x64", True)

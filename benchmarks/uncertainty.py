@@ -1,14 +1,14 @@
-"""What uncertainty costs, beside the fit it belongs to.
+"""Time of uncertainty estimates, relative to their fits.
 
     python benchmarks/uncertainty.py
 
-After compilation, best of several, interleaved, ratios from one run:
+Ratios within one run, after compilation, best of several interleaved runs:
 
 - standard deviations of 3,492 items (the largest Tournesol problem, Uniform, σ = 7) and of 3,500
-  items with 100,000 random comparisons, beside one dense Cholesky factorisation of that size;
-- likelihood intervals of the six Tournesol problems beside their fits;
-- one bootstrap resample of A = 500, p = 0.2, Uniform, σ = 1, beside one fit;
-- standard deviations of 10,000 groups beside their fit.
+  items with 100,000 random comparisons, relative to one dense Cholesky factorisation;
+- likelihood intervals of the six Tournesol problems, relative to their fits;
+- one bootstrap resample of A = 500, p = 0.2, Uniform, σ = 1, relative to one fit;
+- standard deviations of 10,000 groups, relative to their fit.
 """
 
 import jax
