@@ -1,6 +1,6 @@
-"""The watched ratios: `results/history.jsonl` has a line for each time they were written down.
+"""Records of the watched ratios, one per line of `results/history.jsonl`.
 
-`peers.py --watch` measures them again, and one that has fallen by more than a fifth is seen.
+`peers.py --watch` measures them again and reports those that have fallen by more than 20%.
 """
 
 import datetime
@@ -18,7 +18,7 @@ WATCHED = (
     ("scipy", "L-BFGS-B, tightest"),
     ("scipy", "sparse Newton, tightest"),
 )
-FALL = 0.2  # of a ratio, that is worth a look
+FALL = 0.2  # relative fall of a ratio that is reported
 
 
 def read() -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def write(ratios: dict[str, float]) -> None:
 
 
 def show(ratios: dict[str, float]) -> int:
-    """Print ratios beside the last ones written down; 1 if one of them has fallen."""
+    """Print ratios and the last record; return 1 if one of them has fallen."""
     written = read()
     last = written[-1]["ratios"] if written else {}
     fallen = [name for name in ratios if ratios[name] < (1 - FALL) * last.get(name, 0)]

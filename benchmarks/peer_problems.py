@@ -1,4 +1,4 @@
-"""The problems of the contest: real ones, and simulated ones of every size."""
+"""Problems for the comparison with other packages, real and simulated."""
 
 import csv
 import os
@@ -18,7 +18,7 @@ def drawn(law: str, t: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     u = rng.random(t.size)
     if law == "bradley-terry":
         return np.where(u < 1 / (1 + np.exp(-t)), 0.5, -0.5)
-    # The density on [−1, 1] is proportional to exp(t r): its distribution function, inverted.
+    # Inverse distribution function of the density proportional to exp(t r) on [−1, 1].
     x = np.abs(t) + 1e-9
     value = 1 + np.log(u + (1 - u) * np.exp(-2 * x)) / x
     return np.clip(np.copysign(1.0, t) * value, -1, 1)
@@ -39,7 +39,7 @@ def one(pairs: np.ndarray, num_items: int, law: str, std: float, seed: int = 0) 
 
 
 def together(problems: list[Problem]) -> Problem:
-    """Users side by side."""
+    """Concatenate users into one problem."""
     sizes = [problem.num_items for problem in problems]
     shift = np.repeat(np.cumsum([0, *sizes[:-1]]), [problem.value.size for problem in problems])
     a, b, value = (
@@ -51,7 +51,7 @@ def together(problems: list[Problem]) -> Problem:
 
 
 def tournesol() -> Problem:
-    """Real comparisons, one user for each user and criterion."""
+    """Real comparisons; each pair of user and criterion is one user here."""
     groups: dict[tuple[str, str], list[dict[str, str]]] = {}
     with open(TOURNESOL, encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -71,7 +71,7 @@ def largest(problem: Problem) -> Problem:
 
 
 def tournesol_like() -> Problem:
-    """The sizes of the real ones; each video is compared with earlier ones, recent ones more."""
+    """Simulated with Tournesol's sizes; videos are compared with earlier, mostly recent, ones."""
     rng = np.random.default_rng(0)
     problems = []
     sizes = [(273, 244), (502, 927), (1119, 2195), (1485, 3409), (3064, 6248), (3492, 8471)]
@@ -114,21 +114,21 @@ def binary(num_items: int, num_rows: int, std: float) -> Callable[[], Problem]:
 
 
 def undefeated() -> Problem:
-    """Item 0 wins all its comparisons, and there is no prior: no optimum is finite."""
+    """Item 0 wins all its comparisons, and there is no prior: no finite optimum exists."""
     problem = binary(50, 2000, np.inf)()
     value = np.where(problem.a == 0, 0.5, np.where(problem.b == 0, -0.5, problem.value))
     return problem._replace(value=value)
 
 
 def disconnected() -> Problem:
-    """Two halves that are never compared, and no prior: their distance is unknown."""
+    """Two components and no prior: the offset between them is undetermined."""
     half = binary(25, 1000, np.inf)()
     problem = together([half, half])
     return problem._replace(owner=np.zeros(50, int))
 
 
 def single_precision() -> Problem:
-    """Binary comparisons, their values in float32."""
+    """Binary comparisons with values in float32."""
     problem = binary(1000, 100_000, 1.0)()
     return problem._replace(value=problem.value.astype(np.float32))
 

@@ -1,4 +1,4 @@
-"""From `results/peers.csv` to the tables in docs/peers.md and README.md, and to the plots."""
+"""Write the tables of docs/peers.md and README.md, and the plots, from `results/peers.csv`."""
 
 import pathlib
 
@@ -65,7 +65,7 @@ with the Hessian, and around them.
 
 """
 
-# Default tolerances leave large gradients in float64, too.
+# Default tolerances leave large gradients in float64 as well.
 SINGLE_PRECISION = """\
 Values, scores and losses in float32, where a library lets them be. The same methods in float64
 stand in the table of this problem above: what a gradient is there already, is not float32's doing.
@@ -81,7 +81,7 @@ def write_report() -> None:
 
 
 def replace_block(path: pathlib.Path, name: str, text: str) -> None:
-    """Put text between the markers of that name."""
+    """Replace the text between the markers of that name."""
     whole = path.read_text(encoding="utf-8")
     before, rest = whole.split(f"<!-- {name} -->\n")
     after = rest.split(f"<!-- end of {name} -->")[1]
@@ -100,7 +100,7 @@ def name_of(row: Row) -> str:
 
 
 def short(value: float | None, unit: str = "") -> str:
-    """Two or three digits."""
+    """Format with two or three digits."""
     if value is None:
         return ""
     if value >= 100:
@@ -121,7 +121,7 @@ def power(value: float | None) -> str:
 
 
 def is_met(row: Row, ours: Row) -> bool:
-    """As many times as fast, at an error that is as small, or at rounding level."""
+    """Whether the speed target is met, with an error as small or below 1e-9."""
     error, best = row["error"], ours["error"]
     if row["ratio"] is None or error is None or best is None:
         return False
@@ -159,7 +159,7 @@ def contest_table(rows: list[Row], judged: str) -> str:
 
 
 def yardsticks(rows: list[Row]) -> str:
-    """How many gradients, and how many passes over the data, our fit takes."""
+    """The time of our fit in gradients and in copies of the data."""
     by_name = {row["method"]: row["seconds"] for row in rows if row["contestant"] == OURS}
     gradient, copy = (by_name.get(name) for name in YARDSTICKS)
     if not gradient or not copy:
@@ -205,7 +205,7 @@ def trial_table(rows: list[Row], work: Work) -> str:
 
 
 def trials(heading: str, note: str, works: tuple[Work, ...], rows: list[Row]) -> str:
-    """What each of them says, below a heading and a note; nothing where none of it has run."""
+    """A section with the outcome of each method; empty if none of the works has run."""
     parts = [
         f"{work.title[0].upper()}{work.title[1:]}:\n\n{trial_table(rows, work)}\n"
         for work in works
@@ -215,7 +215,7 @@ def trials(heading: str, note: str, works: tuple[Work, ...], rows: list[Row]) ->
 
 
 def page(rows: list[Row]) -> str:
-    """docs/peers.md."""
+    """The text of docs/peers.md."""
     parts = [PREAMBLE]
     for work in WORK:
         own = of_work(rows, work.name)
@@ -261,7 +261,7 @@ def cold_table(rows: list[Row]) -> str:
 
 
 def summary(rows: list[Row]) -> str:
-    """The README's table: for each work the most exact setting of each library."""
+    """The README's table: for each work the most accurate setting of each library."""
     lines = []
     for work in WORK:
         own = of_work(rows, work.name)

@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 def keep(rows: list[Row]) -> None:
-    """Put the rows of one work in place of its former ones."""
+    """Replace the rows of one work."""
     kept = [row for row in read() if row["work"] != rows[0]["work"]]
     CSV.parent.mkdir(exist_ok=True)
     with open(CSV, "w", newline="", encoding="utf-8") as file:
@@ -41,7 +41,7 @@ def _written(value: Any) -> Any:
 
 
 def read() -> list[Row]:
-    """Numbers where there are some, None where there are none."""
+    """All rows, with None for empty numbers."""
     if not CSV.exists():
         return []
     with open(CSV, encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""The work that `peers.py` sets, and who competes where.
+"""The works that `peers.py` runs, and the methods that compete in each.
 
-A `Work` is one problem file and the methods that solve it. The last method of a library is its
-tightest; the first one here is ours, to which times are compared.
+A `Work` is one problem file and the methods that solve it. The last method of a library has its
+tightest tolerance. The first method of a work is ours; times are relative to it.
 """
 
 import pathlib
@@ -26,23 +26,23 @@ from peer_problems import (
 
 
 class Entry(NamedTuple):
-    """A method of a contestant, and how many times faster than it we want to be."""
+    """A method of a contestant, and the speed-up over it that we aim for."""
 
     contestant: str  # benchmarks/contestants/with_<contestant>.py
     method: str
     target: float | None = None
-    sample: bool = False  # runs on the work's sample, its time multiplied up
+    sample: bool = False  # runs on the work's sample; its time is extrapolated
 
 
 class Work(NamedTuple):
-    """One problem, and those who solve it."""
+    """One problem and the methods that solve it."""
 
     name: str
     title: str
     make: Callable[[], Problem]
     entries: tuple[Entry, ...]
-    judged: str = "gradient"  # or "jacobian", "std", "scores": what an answer is
-    sample: int | None = None  # the first so many users, for those who go one by one
+    judged: str = "gradient"  # how answers are judged; or "jacobian", "std", "scores"
+    sample: int | None = None  # number of users in the sample, for methods that loop over users
     needs: pathlib.Path | None = None  # a file that may be missing
 
 
@@ -50,7 +50,7 @@ OURS = "gbt_jax"
 
 
 def entries(contestant: str, *methods: str, target: float | None = None) -> tuple[Entry, ...]:
-    """The methods of one contestant; the target is for the last, its tightest."""
+    """The methods of one contestant; the target applies to the last, its tightest."""
     *rest, last = methods
     return *(Entry(contestant, method) for method in rest), Entry(contestant, last, target)
 
@@ -59,7 +59,7 @@ def slow(*given: Entry) -> tuple[Entry, ...]:
     return tuple(entry._replace(sample=True) for entry in given)
 
 
-# Who competes. Targets are those for the tightest setting, at equal or better accuracy.
+# Methods. Targets apply to the tightest setting, at equal or better accuracy.
 
 _SCIPY = ("L-BFGS-B", "L-BFGS-B, tightest"), ("sparse Newton", "sparse Newton, tightest")
 _YARDSTICKS = (Entry(OURS, "one gradient"), Entry(OURS, "one copy"))
@@ -95,7 +95,7 @@ _BINARY_JAX = ("jaxopt L-BFGS", "optax L-BFGS", "optimistix L-BFGS", "optimistix
 
 
 def _binary_peers(**targets: float) -> tuple[Entry, ...]:
-    """With a prior."""
+    """Methods for binary comparisons with a prior."""
     return (
         *_FITS,
         *_YARDSTICKS,
@@ -109,7 +109,7 @@ def _binary_peers(**targets: float) -> tuple[Entry, ...]:
 
 
 def _unregularised_peers(**targets: float) -> tuple[Entry, ...]:
-    """Without a prior, as these have none."""
+    """Methods of libraries that have no prior."""
     return (
         *_FITS,
         *entries(
@@ -281,7 +281,7 @@ _NO_PRIOR = (
     *_ALL_BINARY,
 )
 
-# Inputs that have no answer, or an extreme one: what does each of them say?
+# Inputs without a finite optimum, or with an extreme one: what does each method return?
 EXTREME = (
     Work("undefeated", "an undefeated item, no prior", undefeated, _NO_PRIOR),
     Work("disconnected", "a graph in two parts, no prior", disconnected, _NO_PRIOR),
@@ -293,9 +293,9 @@ EXTREME = (
     ),
 )
 
-# An ordinary input, and arithmetic in float32 as far as each library goes; our fit in float64 is
-# what all are apart from. Both settings, because the tightest may be out of float32's reach. Those
-# who are given winners and losers have no numbers that could be in float32.
+# An ordinary problem in float32, as far as each library supports it; distances are to our fit in
+# float64. Both settings run, because the tightest tolerance may be unreachable in float32.
+# Libraries whose input is winners and losers have no float32 input.
 FLOAT32 = Work(
     "float32",
     "1,000 items, 100,000 binary comparisons, σ = 1, in float32",
@@ -333,8 +333,8 @@ COLD = Work(
     ),
 )
 
-# In processes of their own, so that a peak of memory is one method's.
+# Peak memory is measured in a separate process per method.
 MEMORY = ("tournesol", "tournesol-like", "users", "binary-1e6", "scaling-1e7")
 
-# A few of them, small and fast, whose ratios are watched.
+# Small and fast works whose ratios are watched.
 QUICK = ("tournesol-like", "dense", "binary-1e5")

@@ -1,20 +1,20 @@
-"""gbt_jax beside every peer, in one run.
+"""Compare gbt_jax with other packages in one run.
 
     python benchmarks/peers.py                    everything (about an hour), then the report
-    python benchmarks/peers.py --only dense users some of the work, in place of its former rows
-    python benchmarks/peers.py --report           the tables and plots again, from the CSV
-    python benchmarks/peers.py --watch            a few ratios beside the last ones written down
-    python benchmarks/peers.py --watch --write    and these are the last ones from now on
+    python benchmarks/peers.py --only dense users some works; replaces their rows
+    python benchmarks/peers.py --report           rewrite tables and plots from the CSV
+    python benchmarks/peers.py --watch            compare a few ratios with the last record
+    python benchmarks/peers.py --watch --write    and record them
 
-Contestants (`contestants/with_*.py`) run as processes of their own, in environments that are made
-from `contestants/requirements/` on the first run; all of them read the same problem files. They
-take turns, best of five after a first call that may compile; in a turn a method is called until 0.3
-seconds are over. One that needs longer than `--limit` seconds for one answer is stopped,
-and one that needs more than a few runs fewer times.
-All answers are judged by one gradient in float64, in NumPy (`contestants/losses.py`).
+Contestants (`contestants/with_*.py`) run in separate processes and environments, which the first
+run creates from `contestants/requirements/`. All of them read the same problem files. Their runs
+are interleaved: best of five turns after a first call that may compile. In a turn a method is
+called until 0.3 seconds have passed. A method that takes longer than `--limit` seconds is stopped;
+slow methods get fewer turns.
+All answers are judged by the same float64 gradient in NumPy (`contestants/losses.py`).
 
-Results go to `results/peers.csv` (`peer_rows.py`), from which `peer_report.py` makes the tables and
-`peer_plots.py` the plots; `peer_history.py` keeps the ratios that are watched.
+Results go to `results/peers.csv` (`peer_rows.py`), from which `peer_report.py` writes the tables
+and `peer_plots.py` draws the plots. `peer_history.py` records the watched ratios.
 """
 
 import argparse
@@ -55,7 +55,7 @@ TURN = 0.3  # seconds for one turn, unless one call takes longer
 
 
 class Contestant:
-    """A contestant's process, started when it is first asked."""
+    """A contestant's process, started by the first request."""
 
     def __init__(self, name: str, python: str) -> None:
         self.command = [python, str(CONTESTANTS / f"with_{name}.py")]
@@ -64,7 +64,7 @@ class Contestant:
     def ask(
         self, method: str, problem: str, to: str, limit: float, fill: float = 0
     ) -> dict[str, Any]:
-        """One answer, or the error, or that it took too long."""
+        """The reply to one request; an error if it fails or exceeds the time limit."""
         if self.process is None:
             self.process = subprocess.Popen(
                 self.command,
@@ -89,7 +89,7 @@ class Contestant:
         return json.loads(line)
 
     def alone(self, method: str, problem: str, to: str, limit: float) -> dict[str, Any]:
-        """One answer by a process of its own, with the seconds from its start to its end."""
+        """The reply of a separate process, with its seconds from start to end."""
         start = time.perf_counter()
         try:
             done = subprocess.run(
@@ -107,7 +107,7 @@ class Contestant:
         return json.loads(done.stdout.splitlines()[-1]) | {"process_seconds": seconds}
 
     def stop(self) -> None:
-        """End the process; the next question starts a new one."""
+        """Kill the process; the next request starts a new one."""
         if self.process is not None:
             self.process.kill()
             self.process.communicate()
@@ -115,13 +115,13 @@ class Contestant:
 
 
 class Judge:
-    """What an answer is worth: largest gradient, and distance from ours."""
+    """Judge answers by their largest gradient and their distance to ours."""
 
     def __init__(self, problem: Problem, kind: str) -> None:
         self.problem, self.kind, self.ours = problem, kind, np.zeros(0)
 
     def worth(self, answer: np.ndarray, is_ours: bool) -> dict[str, float]:
-        """Of an answer; the first of ours is what others are apart from."""
+        """Errors of an answer; distances are to our first answer."""
         answer = answer.astype(float)
         if self.kind in ("jacobian", "std"):
             return {"error": float(np.abs(self._residual(answer)).max())}
@@ -137,7 +137,7 @@ class Judge:
         return {"error": error, "apart": apart}
 
     def _residual(self, answer: np.ndarray) -> np.ndarray:
-        """H J − Bᵀ for the Jacobian, and for variances the relative error of each."""
+        """H J − Bᵀ for the Jacobian; relative errors for variances."""
         hessian = self._hessian()
         if self.kind == "std":
             return np.square(answer) / np.diagonal(np.linalg.inv(hessian)) - 1
@@ -147,7 +147,7 @@ class Judge:
         return residual
 
     def _hessian(self) -> np.ndarray:
-        """At the optimum, by Newton's method from 0: the problems of this kind are small."""
+        """The Hessian at the optimum, by Newton's method from 0; these problems are small."""
         a, b, n = self.problem.a, self.problem.b, self.problem.num_items
         scores, hessian = np.zeros(n), np.zeros((n, n))
         for _ in range(20):
@@ -168,7 +168,7 @@ class Contest:
         self.folder, self.limit, self.repeats = folder, limit, repeats
 
     def problem(self, work: Work, is_sample: bool = False) -> tuple[str, Problem]:
-        """The problem file of a work, made once."""
+        """The problem file of a work, written once."""
         path = os.path.join(self.folder, f"{work.name}{'-sample' * is_sample}.npz")
         if os.path.exists(path):
             return path, Problem.load(path)
@@ -183,13 +183,13 @@ class Contest:
         return path, whole
 
     def run(self, work: Work) -> list[dict[str, Any]]:
-        """One row for each method: they take turns."""
+        """One row per method; their runs are interleaved."""
         files = {False: self.problem(work)}
         if work.sample:
             files[True] = self.problem(work, is_sample=True)
         judges = {key: Judge(problem, work.judged) for key, (_, problem) in files.items()}
         share = {key: files[False][1].value.size / p.value.size for key, (_, p) in files.items()}
-        if work.sample:  # ours on the sample too, for the distance
+        if work.sample:  # our answer on the sample, for distances
             self._ask(work.entries[0]._replace(sample=True), files, judges)
         rows, times = [], []
         for entry in work.entries:
@@ -207,7 +207,7 @@ class Contest:
                 if first > self.limit or (turn and spent + spent / turn > BUDGET):
                     continue
                 if turn == 0 and first > 3 * BUDGET:
-                    continue  # so long that nothing in it was compilation
+                    continue  # compilation is negligible in so long a run
                 path, _ = files[entry.sample]
                 reply = self.contestants[entry.contestant].ask(
                     entry.method, path, self._answer(entry), self.limit, TURN
@@ -222,11 +222,11 @@ class Contest:
         for row in rows:
             row["ratio"] = row.get("seconds", np.nan) / ours
         for contestant in self.contestants.values():
-            contestant.stop()  # the next work starts with memory of its own
+            contestant.stop()  # the next work starts in new processes
         return rows
 
     def cold(self) -> list[dict[str, Any]]:
-        """A process from start to end: later ones may find compiled programs on disk."""
+        """Time whole processes; later ones may reuse the compilation cache."""
         path, problem = self.problem(COLD)
         judge, rows = Judge(problem, "gradient"), []
         with tempfile.TemporaryDirectory() as cache:
@@ -245,7 +245,7 @@ class Contest:
         return rows
 
     def _cold_row(self, entry: Entry, path: str, judge: Judge) -> dict[str, Any]:
-        """The first of four processes and the best of the others, or the first error."""
+        """Times of the first of four processes and of the best other, or the first error."""
         row: dict[str, Any] = {"contestant": entry.contestant, "method": entry.method}
         row["work"], to, seconds = "cold", self._answer(entry), []
         for _ in range(4):
@@ -257,7 +257,7 @@ class Contest:
         return row | {"first_seconds": seconds[0], "seconds": min(seconds[1:])}
 
     def memory(self, work: Work, rows: list[dict[str, Any]]) -> None:
-        """The peak of a process that does nothing else, beside the seconds of each method."""
+        """Add the peak memory of a separate process to the row of each method."""
         for entry, row in zip(work.entries, rows, strict=True):
             if entry.sample or "seconds" not in row or row["seconds"] > self.limit / 4:
                 continue
@@ -275,7 +275,7 @@ class Contest:
         files: dict[bool, tuple[str, Problem]],
         judges: dict[bool, Judge],
     ) -> tuple[dict[str, Any], float | None]:
-        """A first answer, and what it is worth."""
+        """A judged first answer and its seconds."""
         row: dict[str, Any] = {"contestant": entry.contestant, "method": entry.method}
         to = self._answer(entry)
         contestant = self.contestants[entry.contestant]
@@ -287,7 +287,7 @@ class Contest:
 
 
 def describe(row: dict[str, Any]) -> str:
-    """A line for whoever waits."""
+    """A progress line."""
     name = f"{row['contestant']}: {row['method']}"
     if "failed" in row:
         return f"{name:52} {row['failed']}"
@@ -296,12 +296,12 @@ def describe(row: dict[str, Any]) -> str:
 
 
 def environments(folder: pathlib.Path) -> dict[str, str]:
-    """An interpreter for each contestant; environments that are not there yet are made."""
+    """An interpreter for each contestant; creates missing environments."""
     pythons = {OURS: sys.executable}
     for name in sorted(set(ENVIRONMENTS.values())):
         python = folder / name / "bin" / "python"
         if not python.exists():
-            print(f"making {folder / name}", flush=True)
+            print(f"creating {folder / name}", flush=True)
             subprocess.run([sys.executable, "-m", "venv", str(folder / name)], check=True)
             requirements = CONTESTANTS / "requirements" / f"{name}.txt"
             subprocess.run(
@@ -313,12 +313,12 @@ def environments(folder: pathlib.Path) -> dict[str, str]:
 
 
 def run_all(contest: Contest, names: Iterable[str], keep: Callable[[list[dict]], None]) -> None:
-    """The named work; rows are kept as they come."""
+    """Run the named works and store their rows one by one."""
     for work in (*WORK, *TRIALS):
         if work.name not in names:
             continue
         if work.needs is not None and not work.needs.exists():
-            print(f"{work.name}: left out, there is no {work.needs}", flush=True)
+            print(f"{work.name}: skipped, {work.needs} does not exist", flush=True)
             continue
         print(f"{work.name}: {work.title}", flush=True)
         rows = contest.run(work)
@@ -331,7 +331,7 @@ def run_all(contest: Contest, names: Iterable[str], keep: Callable[[list[dict]],
 
 
 def watch(write: bool) -> int:
-    """Ratios of quick work, with SciPy of this very environment, beside the last ones."""
+    """Measure ratios of quick works to SciPy in this environment; compare with the last."""
     pythons = {OURS: sys.executable, "scipy": sys.executable}
     with tempfile.TemporaryDirectory() as folder:
         contest = Contest(pythons, folder, limit=60, repeats=10)
@@ -348,12 +348,12 @@ def watch(write: bool) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="gbt_jax beside every peer.")
+    parser = argparse.ArgumentParser(description="Compare gbt_jax with other packages.")
     everything = [work.name for work in (*WORK, *TRIALS)] + ["cold"]
     parser.add_argument("--only", nargs="+", choices=everything, metavar="WORK")
-    parser.add_argument("--report", action="store_true", help="from the CSV, without running")
-    parser.add_argument("--watch", action="store_true", help="a few ratios, beside the last ones")
-    parser.add_argument("--write", action="store_true", help="with --watch: write them down")
+    parser.add_argument("--report", action="store_true", help="rewrite the report from the CSV")
+    parser.add_argument("--watch", action="store_true", help="compare a few ratios with the last")
+    parser.add_argument("--write", action="store_true", help="with --watch: record the ratios")
     parser.add_argument("--environments", type=pathlib.Path, default=HERE / ".environments")
     parser.add_argument("--limit", type=float, default=90.0, help="seconds for one answer")
     parser.add_argument("--repeats", type=int, default=5)

@@ -1,4 +1,4 @@
-"""The loss and its gradient in NumPy: what the hand-written contestants minimise, and the judge.
+"""The loss and its gradient in NumPy, for hand-written contestants and for judging.
 
 Φ, Φ' and Φ'' of both laws are within a few units of rounding of the truth, at any t: near 0 from
 series whose terms are all positive, far from it from exponentials that cannot overflow.
@@ -15,14 +15,14 @@ import numpy as np
 if TYPE_CHECKING:
     from protocol import Problem
 
-NEAR = 3.0  # series below, where they cost 14 terms, and exponentials from here on
+NEAR = 3.0  # a series of 14 terms below, exponentials from here on
 # sinh(x)/x − 1 = x² Σ_k x^2k/(2k + 3)!, and cosh(x) − sinh(x)/x = x² Σ_k (2k + 2) x^2k/(2k + 3)!
 SINHC = [1 / factorial(2 * k + 3) for k in range(14)]
 SINHC_SLOPE = [(2 * k + 2) / factorial(2 * k + 3) for k in range(14)]
 
 
 def polynomial(coefficients: list[float], x: np.ndarray) -> np.ndarray:
-    """By Horner's rule, constant first."""
+    """Evaluate a polynomial by Horner's rule, constant first."""
     total = np.full_like(x, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         total *= x

@@ -1,17 +1,16 @@
-"""What every contestant speaks: a problem file in, a line of JSON and a file of scores out.
+"""Protocol of all contestants: a problem file in, a line of JSON and a file of scores out.
 
-A contestant is a script that calls `serve` with its methods. A method is given a problem and
-prepares whatever its library wants as its input (data frames, design matrices, compiled functions):
-that is not timed. It returns a function without arguments that computes the answer from there: that
-is timed.
+A contestant is a script that calls `serve` with its methods. A method takes a problem and
+prepares the input of its library (data frames, design matrices, compiled functions), which is not
+timed. It returns a function without arguments that computes the answer, which is timed.
 
     python with_scipy.py                            one request per line of stdin, as JSON
     python with_scipy.py METHOD PROBLEM ANSWER      one request, for cold starts and peak memory
 
 A request names a method, a problem file and the file to write the answer to; the reply has the
-seconds it took (best of as many calls as `fill` seconds have room for, one at least), the peak
-memory of the process in megabytes, or the error. This file needs NumPy alone, because every
-contestant runs in an environment of its own.
+seconds (best of at least one call, repeated until `fill` seconds have passed), the peak memory of
+the process in megabytes, or the error. This file needs only NumPy, because every contestant runs in
+its own environment.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ Solve = Callable[[], np.ndarray]
 
 
 class Problem(NamedTuple):
-    """Comparisons of one user or of many side by side, and the model whose MAP is asked for.
+    """Comparisons of one or many users, and the model whose MAP is requested.
 
     L(θ) = Σ θ²/(2σ²) + Σ_rows (Φ(t) − r t), t = θ_a − θ_b. Laws: "uniform" on [−1, 1], Φ(t) =
     log(sinh(t)/t), and "bradley-terry" with r = ±½, Φ(t) = log cosh(t/2), whose P(a wins) is
@@ -51,7 +50,7 @@ class Problem(NamedTuple):
 
     @property
     def num_users(self) -> int:
-        """How many problems side by side."""
+        """The number of users."""
         return int(self.owner[-1]) + 1
 
     def by_user(self) -> Iterator["Problem"]:
@@ -85,7 +84,7 @@ Method = Callable[[Problem], Solve]
 
 
 def timed(solve: Solve, fill: float) -> tuple[np.ndarray, float]:
-    """The answer, and the best time of calls until they have taken so long together."""
+    """The answer, and the best time of calls repeated until `fill` seconds have passed."""
     best, spent, found = np.inf, 0.0, np.zeros(0)
     while not spent or spent < fill:
         start = time.perf_counter()
@@ -98,10 +97,10 @@ def timed(solve: Solve, fill: float) -> tuple[np.ndarray, float]:
 def serve(methods: dict[str, Method]) -> None:
     """Answer the request on the command line, or those on stdin until it ends."""
     prepared: dict[str, Solve] = {}
-    now: list[str] = []  # the problem that they are prepared for: one at a time in memory
+    now: list[str] = []  # the problem they were prepared for; one at a time in memory
 
     def answer(method: str, problem: str, to: str, fill: float = 0) -> dict[str, float | str]:
-        # Whatever a library prints must not get between the replies.
+        # Output of a library must not mix with the replies.
         with contextlib.redirect_stdout(io.StringIO()):
             try:
                 if now != [problem]:

@@ -6,7 +6,7 @@ mean loss of the comparisons, over distinct rows with their counts, so `gtol` is
 divided by their number. Ratings are kept as log-odds and reported as R = 1000 + 400/log(10) θ, so
 θ = (R − 1000) log(10)/400; scores are shifted to mean 0.
 
-A fit compiles its loop anew each time, which the library cannot avoid, so it is in the time.
+Each fit compiles its loop again; the library cannot avoid this, so the time includes it.
 """
 
 from functools import partial
@@ -39,7 +39,7 @@ def fit(problem: Problem, **settings: float) -> Solve:
     users = data_of(problem)
 
     def solve_user(num_items: int, data: PairDataset) -> np.ndarray:
-        model = BradleyTerry(data.n_competitors, **settings)  # a used one starts where it ended
+        model = BradleyTerry(data.n_competitors, **settings)  # a used one continues where it ended
         ratings = np.asarray(model.fit(data).params["ratings"])
         found = np.zeros(num_items)
         found[data.competitors] = ratings - ratings.mean()

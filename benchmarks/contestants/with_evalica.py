@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from protocol import Problem, Solve, serve
 
-# Tolerances are on the norm of the change of all strengths, so they depend on their size. Where
-# rounding errors are above it, the limit ends the iterations, without a word.
+# Tolerances are on the norm of the change of all strengths, so they depend on scale. If
+# rounding errors exceed the tolerance, iterations stop at the limit without a warning.
 TIGHTEST = {"tolerance": 1e-12, "limit": 10_000}
 
 

@@ -1,7 +1,7 @@
 """gbt_jax: to rounding level, to a loose bound, in float32; Jacobians and uncertainties.
 
-Beside them the two yardsticks of a fit: one gradient of the loss, jitted, and one copy of the rows
-in memory (two indices and a value each, 16 bytes).
+Also two baselines for a fit: one jitted gradient of the loss, and one copy of the rows in memory
+(two indices and a value each, 16 bytes).
 """
 
 from functools import partial
@@ -38,7 +38,7 @@ def fit(problem: Problem, dtype: type = np.float64, **tolerances: float) -> Solv
     )
 
     def solve() -> np.ndarray:
-        # The groups have no scores for items without comparisons: these have the prior's mean.
+        # Groups have no scores for items without comparisons; these get the prior mean.
         scores = np.zeros(problem.num_items)
         scores[rows.item_labels] = gbt.fit(model, rows, **tolerances).scores
         return scores

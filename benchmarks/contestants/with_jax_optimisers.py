@@ -1,7 +1,7 @@
 """Optimisers written in JAX, on the same loss: jaxopt, optax and optimistix.
 
 Many users are one problem, and everything is compiled beforehand, in float64 unless a method has
-"float32" in its name. Without word of a tolerance, it is the library's own (jaxopt) or 1e-5 (optax
+"float32" in its name. The default tolerance is the library's own (jaxopt) or 1e-5 (optax
 and optimistix have none).
 """
 
@@ -77,7 +77,7 @@ LAWS = {
 
 
 class Rows(NamedTuple):
-    """What the loss needs beside the scores."""
+    """Data of the loss other than the scores."""
 
     a: jax.Array
     b: jax.Array
@@ -165,14 +165,14 @@ def fit(optimiser: Optimiser) -> Method:
 
 
 def in_float32(optimiser: Optimiser) -> Method:
-    """As for those who have not switched float64 on: no array of the library's own is wider."""
+    """Disable float64, so that the library creates no float64 arrays."""
 
     def method(problem: Problem) -> Solve:
         try:
             with jax.enable_x64(False):
                 solve = fit(optimiser)(problem)
         except jax.errors.JaxRuntimeError as error:
-            # What optimistix has to say stands far down, below the frames of a callback.
+            # The message of optimistix comes last, below the frames of a callback.
             said = str(error).split("EquinoxRuntimeError: ")[-1].split(". ")[0]
             raise RuntimeError(said) from error
 
@@ -189,7 +189,7 @@ def jacobian(problem: Problem) -> Solve:
     """Of every score in every value: `jacrev` through optimistix, from the scores on.
 
     The root finder starts at the scores, and its implicit adjoint factorises the Hessian. Without a
-    prior that is singular, unless the scores are held to a mean of 0.
+    prior that is singular, unless the scores are constrained to mean 0.
     """
     rows = rows_of(problem)
 
@@ -212,7 +212,7 @@ if __name__ == "__main__":
     bfgs = partial(by_optimistix, solver=optimistix.BFGS)
     lbfgs = partial(by_optimistix, solver=optimistix.LBFGS)
     jaxopt_tightest = partial(by_jaxopt, tol=1e-10, maxiter=MOST_STEPS)
-    # In float32 tolerances may be out of reach, and optimistix, unless told not to, says so.
+    # In float32 tolerances may be unreachable; optimistix raises by default.
     lbfgs_aloud, newton_aloud = partial(lbfgs, throw=True), partial(by_newton, throw=True)
     serve(
         {

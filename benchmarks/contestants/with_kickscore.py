@@ -1,4 +1,4 @@
-"""kickscore: approximate Bayesian inference, by expectation propagation (EP) or by variation (KL).
+"""kickscore: approximate Bayesian inference, by expectation propagation (EP) or variational (KL).
 
 Its scores are Gaussian processes in time. Here everything is observed at time 0 and every item has
 a `Constant` kernel of variance σ², so scores are independent N(0, σ²) as in `Problem`, and logit
@@ -8,7 +8,7 @@ The answer is the mean of its approximate posterior, in which items are independ
 mode that `Problem` asks for. They differ most for items that always win or always lose. The
 tolerance is its default of 1e-3: 1e-9 was not reached in 1000 iterations.
 
-A fit goes on from where the last one ended, so the model is filled anew every time, and timed.
+A fit continues from the previous one, so the model is rebuilt every time; this is timed.
 """
 
 from functools import partial

@@ -45,7 +45,7 @@ def logistic(solver: str, dtype: type = np.float64, **options: float) -> Method:
 
         def solve() -> np.ndarray:
             with warnings.catch_warnings():
-                # Tolerances beyond reach end in line searches that fail, at the best point found.
+                # Unreachable tolerances end in a failed line search, at the best point found.
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 warnings.simplefilter("ignore", LinAlgWarning)
                 return np.concatenate([model.fit(*table).coef_[0] for table in tables])

@@ -2,8 +2,8 @@
 
 scipy.optimize and the dense Newton go user by user; the sparse Newton takes all users as one
 problem. Uncertainties and the Jacobian come from the dense inverse of the Hessian. Methods with
-"float32" in their name are given values and a start in float32; whatever NumPy and SciPy make
-float64 on the way (sums by item, and what L-BFGS-B keeps) stays so.
+"float32" in their name get values and initial scores in float32; what NumPy and SciPy convert to
+float64 (sums by item, the state of L-BFGS-B) stays in float64.
 """
 
 from collections.abc import Callable
@@ -242,7 +242,7 @@ def std(problem: Problem) -> Solve:
     def solve() -> np.ndarray:
         inverse, _ = potri(potrf(objective.dense(), lower=1)[0], lower=1)
         variance = inverse.diagonal()
-        if not objective.precision:  # take out what was added along 1
+        if not objective.precision:  # remove the multiple of 11ᵀ
             variance = variance - 1 / objective.degrees().sum()
         return np.sqrt(variance)
 

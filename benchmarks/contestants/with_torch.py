@@ -1,9 +1,9 @@
 """torch.optim.LBFGS on the loss of `Problem`, by automatic differentiation.
 
-"torch L-BFGS" is the recipe of the paper's authors, written anew from their notebook (code.ipynb of
+"torch L-BFGS" is the method of the paper's authors, rewritten from their notebook (code.ipynb of
 github.com/sadeghfarhadkhani/GBT; the paper itself names no optimiser): torch's defaults, so no line
 search, from N(0, 1) scores, 3 calls of `step` with 20 iterations each. "strong Wolfe" adds torch's
-line search to it. "tightest" goes on until every partial derivative is below 1e-12, or for 2000
+line search to it. "tightest" iterates until every partial derivative is below 1e-12, or for 2000
 iterations: without the line search, since with it they stay near 1e-7.
 
 Φ and L are those of `Problem`, so nothing has to be converted; without a prior, scores are shifted
