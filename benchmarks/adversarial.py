@@ -1,8 +1,8 @@
-"""Hard problems from integers: one generator for the tests and for `torture.py`.
+"""Generate hard problems from integer seeds, for the tests and for `torture.py`.
 
 `problem(seed)` builds a `Problem` of NumPy arrays. Seeds come in blocks of `BLOCK` consecutive
 numbers: problems of a block share the law, the shape, the dtype and the form of the prior, so that
-JAX compiles once per block. `make(setting, seed)` builds a problem of a chosen `Setting`.
+JAX compiles once per block. `make(setting, seed)` builds a problem with a given `Setting`.
 
 Problems are padded with rows of weight 0 to the few shapes of `SHAPES`.
 """
@@ -37,14 +37,14 @@ GRAPHS = (
 )
 ORDERS = ("shuffled", "sorted", "reversed", "first below second")
 FINITE_VALUES = (-2.0, -0.5, 0.0, 0.5, 2.0)
-FINITE_MASSES = (1.0, 3.0, 8.0, 3.0, 1.0)  # they add up to 16, so that dividing them is exact
+FINITE_MASSES = (1.0, 3.0, 8.0, 3.0, 1.0)  # their sum is 16, so that normalising is exact
 
 Floats = Any  # a NumPy scalar or array of a floating dtype
 
 
 @dataclasses.dataclass(frozen=True)
 class LawSpec:
-    """A root law as data: its class, and parameters (numbers, arrays per row, or other laws)."""
+    """A root law as data: class name and parameters (numbers, arrays per row, or other laws)."""
 
     name: str
     parameters: tuple = ()
@@ -94,7 +94,7 @@ def _density_law(dtype: str) -> laws.Density:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What the problems of a block share: everything that JAX compiles for."""
+    """What the problems of a block share: everything that determines compilation."""
 
     law: str  # a key of VARIETIES
     shape: tuple[int, int]
@@ -105,7 +105,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A model and comparisons as NumPy arrays, and what they are called in tables."""
+    """A model and comparisons as NumPy arrays, and their names in tables."""
 
     seed: int
     setting: Setting
@@ -131,7 +131,7 @@ class Problem:
 
     @property
     def prior_kind(self) -> str:
-        """σ in words, for tables."""
+        """The range of σ, for tables."""
         std = np.asarray(self.prior_std, float)
         if np.isinf(std).all():
             return "inf"
@@ -181,8 +181,8 @@ def _row_tie_masses_work() -> bool:
     return True
 
 
-# Name: (block's generator, problem's generator, rows, dtype) → LawSpec. Numbers are drawn per
-# block, so that users of one call share them; parameters per row are drawn per problem.
+# Name: (block's generator, problem's generator, rows, dtype) → LawSpec. Scalar parameters are
+# drawn per block, so that groups of one call share them; parameters per row, per problem.
 VARIETIES: dict[str, Callable[..., LawSpec]] = {
     "BradleyTerry": lambda block, own, rows, dtype: LawSpec("BradleyTerry"),
     "Uniform": lambda block, own, rows, dtype: LawSpec("Uniform"),
@@ -231,7 +231,7 @@ if _row_tie_masses_work():
 
 
 def setting_of(seed: int) -> Setting:
-    """The setting that the seed's block has."""
+    """The setting of the seed's block."""
     is_large = seed >= LARGE
     block = (seed - LARGE) // LARGE_BLOCK if is_large else seed // BLOCK
     rng = np.random.default_rng([block, int(is_large), 7])
@@ -239,7 +239,7 @@ def setting_of(seed: int) -> Setting:
     shape = LARGE_SHAPES[block % 3] if is_large else SHAPES[rng.choice(3, p=[0.45, 0.35, 0.2])]
     law = names[block % len(names)]
     if law == "Density" and shape == SHAPES[-1]:
-        shape = SHAPES[1]  # 720 points a row take the reference too long
+        shape = SHAPES[1]  # the reference is too slow with 720 points per row
     dtype = "float64" if rng.random() < 0.6 else "float32"
     return Setting(law, shape, dtype, bool(rng.random() < 0.3), block)
 
@@ -316,7 +316,7 @@ def _disconnected(rng, items, count):
 
 
 def _repeated(rng, items, count):
-    """Few pairs, most rows of one of them."""
+    """Few distinct pairs; most rows repeat one of them."""
     a, b = _chain(rng, items, count)
     again = rng.random(count) < 0.9
     return np.where(again, 0, a), np.where(again, 1, b)
@@ -337,7 +337,7 @@ _GRAPHS = {
 
 
 def _arrange(rng, a, b, num_rows: int):
-    """Flip, order and pad rows: (a, b, 1 for rows that count, the order's name)."""
+    """Flip, sort and pad rows: (a, b, weight 1 or 0 for padding, name of the order)."""
     flip = rng.random(a.size) < 0.5
     a, b = np.where(flip, b, a), np.where(flip, a, b)
     order = str(rng.choice(ORDERS))
@@ -355,7 +355,7 @@ def _arrange(rng, a, b, num_rows: int):
 
 
 def _true_scores(rng, law: LawSpec, graph: str, items: int) -> tuple[np.ndarray, str]:
-    """Scores behind the values, and the kind of values."""
+    """True scores, and the kind of values."""
     kinds = ["plausible", "plausible", "hostile", "edge", "near edge", "flat"]
     kind = str(rng.choice(kinds))
     top = float(np.max(law.top))
@@ -396,7 +396,7 @@ def _has_zero(law: LawSpec) -> bool:
 
 
 def _separable_values(rng, graph, law, scores, a, b, drawn) -> np.ndarray:
-    """Between the upper and the lower half the upper wins by the most, but for one row."""
+    """The upper half beats the lower half maximally; near-separable: except in one row."""
     upper = np.argsort(np.argsort(scores)) >= scores.size // 2
     sign = upper[a].astype(float) - upper[b]
     most = law.top if np.isfinite(np.max(law.top)) else 9.0
@@ -409,7 +409,7 @@ def _separable_values(rng, graph, law, scores, a, b, drawn) -> np.ndarray:
 
 
 def draw(law: LawSpec, t: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Values of the law between score differences t, close enough for a test problem."""
+    """Values drawn from the law at score differences t, accurate enough for a test problem."""
     if law.name == "Scaled":
         scale = np.asarray(law.parameters[1], float)
         return scale * draw(law.parameters[0], scale * t, rng)

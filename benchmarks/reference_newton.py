@@ -29,10 +29,10 @@ class Batch(NamedTuple):
     weight: Array
     precision: Array
     mean: Array
-    component: Array  # numbers of connected components, distinct in the whole batch
+    component: Array  # labels of connected components, distinct in the whole batch
 
     def take(self, chosen: Array) -> "Batch":
-        """Some of the problems."""
+        """A subset of the problems."""
         columns = {name: getattr(self, name)[chosen] for name in self._fields[1:]}
         return Batch(_take_law(self.law, chosen), **columns)
 
@@ -80,7 +80,7 @@ def evaluate(batch: Batch, scores: Array) -> Point:
 
 
 def centre(batch: Batch, scores: Array) -> Array:
-    """Scores at the level that the prior sets for each component, or at mean zero without one."""
+    """Scores with the mean that the prior sets per component, or mean zero without a prior."""
     label = batch.component - batch.component.min()
     sums = np.zeros((4, label.max() + 1), scores.dtype)
     gap = np.where(batch.precision > 0, scores - batch.mean, 0)
@@ -93,7 +93,7 @@ def centre(batch: Batch, scores: Array) -> Array:
 
 
 def start(batch: Batch) -> Array:
-    """The prior mean; items without a prior at the level of their component."""
+    """The prior mean; items without a prior get the mean of their component."""
     at_prior = np.where(batch.precision > 0, batch.mean, 0)
     label = batch.component - batch.component.min()
     sums = np.zeros((2, label.max() + 1), at_prior.dtype)
@@ -107,13 +107,13 @@ def start(batch: Batch) -> Array:
 
 
 class Elimination(NamedTuple):
-    """Conductances and pivots of eliminated items; pivots 0 belong to free levels."""
+    """Conductances and pivots of eliminated items; pivots are 0 in the null space."""
 
     conductance: Array
     pivot: Array
 
     def solve(self, rhs: Array) -> Array:
-        """x with M x = rhs, of shape (lanes, items, columns); 0 at the last item of a level."""
+        """x with M x = rhs, of shape (lanes, items, columns); 0 at items with pivot 0."""
         n, x = rhs.shape[1], rhs.copy()
         safe = np.where(self.pivot > 0, self.pivot, 1)
         for k in range(n):
@@ -150,7 +150,7 @@ def _conductances(batch: Batch, curvature: Array) -> Array:
 
 
 class Factorisation:
-    """The same for large problems: Cholesky factors in float64, levels pinned by projections."""
+    """The same for large problems: Cholesky in float64, the null space projected out."""
 
     def __init__(self, batch: Batch, curvature: Array):
         matrices = _conductances(batch, curvature.astype(float))
@@ -179,9 +179,9 @@ class Factorisation:
 
 
 def _cholesky(matrix: Array) -> tuple[Array, bool]:
-    """Cholesky factors, with more on the diagonal where rounding leaves it no choice.
+    """Cholesky factors; the diagonal is increased where rounding makes the matrix indefinite.
 
-    Steps are then shorter. Where they do not end at rounding level the reference is not sure.
+    Steps are then shorter. If they do not reach rounding level the reference is uncertain.
     """
     for more in (0, 1e-13, 1e-9, 1e-5):
         try:
@@ -200,7 +200,7 @@ def factorise(batch: Batch, curvature: Array) -> Elimination | Factorisation:
 
 
 def newton(batch: Batch, scores: Array) -> tuple[Array, Array]:
-    """Damped Newton steps until they stop to shrink: (scores, sizes of the last steps)."""
+    """Damped Newton steps until they stop shrinking: (scores, sizes of the last steps)."""
     dtype = scores.dtype
     sizes, best = np.full(len(scores), np.inf), np.full(len(scores), np.inf)
     stalled = np.zeros(len(scores), int)
@@ -215,7 +215,7 @@ def newton(batch: Batch, scores: Array) -> tuple[Array, Array]:
         stalled[active] = np.where(shrinks, 0, stalled[active] + 1)
         best[active] = np.minimum(best[active], size)
         reach = 1 + np.abs(scores[active]).max(axis=1)
-        is_large = size > 1e-4 * reach  # far away steps may well grow
+        is_large = size > 1e-4 * reach  # far from the optimum, steps may grow
         limit = np.where(is_large, 100, 6)
         open_ = (size > goal * reach) & (stalled[active] < limit) & np.isfinite(size)
         active = active[open_]
@@ -225,16 +225,16 @@ def newton(batch: Batch, scores: Array) -> tuple[Array, Array]:
 
 
 def _step(batch: Batch, scores: Array) -> tuple[Array, Array]:
-    """One step of each problem, of full length where the slope allows, and its largest entry."""
+    """One step of each problem, of full length if the slope allows, and its largest entry."""
     point = evaluate(batch, scores)
     step = factorise(batch, point.curvature).solve(-point.gradient[:, :, None])[:, :, 0]
     step = _without_level(batch, step)
     rate = reference_laws.concordance(batch.law)
     moved = np.where(batch.weight > 0, rate * np.abs(_differences(batch, step)), 0)
     c = moved.max(axis=1)
-    # Self-concordance: a step of log(1 + c)/c lowers the loss wherever it starts.
+    # Self-concordance: a step of length log(1 + c)/c lowers the loss from any point.
     damped = np.where(c > 0, np.log1p(c) / np.where(c > 0, c, 1), 1)
-    # A step that goes far beyond where the second derivatives hold may end on a plateau.
+    # A step far beyond the range of the quadratic model may end on a plateau.
     room = (4 + 2 * rate * np.abs(_differences(batch, scores))) / np.maximum(moved, 1e-300)
     wanted = np.minimum(1, room.min(axis=1))
     before = (point.gradient * step).sum(axis=1)

@@ -1,4 +1,4 @@
-"""The exact optimum of a problem, independent of `gbt_jax`, with a bound of its own error.
+"""Reference optimum of a problem, independent of `gbt_jax`, with a bound on its error.
 
 `optima(problems)` solves problems of one setting together: damped Newton steps in float64, then in
 long double (80 bits), see `reference_newton.py`. Above `DENSE` items linear systems are solved in
@@ -6,7 +6,7 @@ float64 and the gradients stay in long double. `exact_optimum` polishes the scor
 problem to 50 digits with mpmath.
 
 Whether a finite optimum exists is decided exactly, by strong connectivity (Ford's condition, with
-one more node that stands for the prior).
+one additional node for the prior).
 """
 
 import dataclasses
@@ -37,12 +37,12 @@ _EXACT_STEPS = 12
 
 @dataclasses.dataclass(frozen=True)
 class Optimum:
-    """What the reference knows of a problem; arrays are None where no finite optimum exists.
+    """The reference for a problem; arrays are None if no finite optimum exists.
 
     - `exists`: whether a finite optimum exists, exactly; `exists_clearly`: also if values within
       64 ulp of the edge of the support count as values at the edge.
-    - `scores`: θ* in long double; `error`: a bound of their own error, per item.
-    - `inverse`: |M⁻¹| at the optimum, the pseudo-inverse where the level of scores is free.
+    - `scores`: θ* in long double; `error`: a bound on their error, per item.
+    - `inverse`: |M⁻¹| at the optimum, the pseudo-inverse where the Hessian has a null space.
     - `unit`: Σ |terms| of each entry of the gradient: ε times it is the gradient's rounding.
     - `condition`: of the Hessian with unit diagonal, from the norms of it and of its inverse.
     - `is_sure`: whether Newton's method ended at rounding level.
@@ -81,7 +81,7 @@ def optima(problems: list[Problem]) -> list[Optimum]:
 
 
 def is_quick(problem: Problem) -> bool:
-    """Whether mpmath takes less than a second or so; its quadratures do not."""
+    """Whether mpmath takes about a second or less; with quadrature it takes longer."""
     return problem.num_items <= DENSE and problem.law.name != "Density"
 
 
@@ -95,11 +95,11 @@ def _polish(problem: Problem, optimum: Optimum) -> Optimum:
 
 
 def finite_optimum_exists(problem: Problem) -> tuple[bool, bool]:
-    """Whether a finite optimum exists: exactly, and with 64 ulp of doubt at the edge.
+    """Whether a finite optimum exists: exactly, and with a margin of 64 ulp at the edge.
 
-    The loss falls forever along v exactly where every row with v_a ≠ v_b has the extreme value in
-    favour of the higher one, and v is 0 at items with a prior. So draw an arrow for every v_a ≤ v_b
-    that the data enforce: an optimum exists where connected items are strongly connected.
+    Under separation the loss decreases forever along some v: every row with v_a ≠ v_b has the extreme
+    value in favour of the higher item, and v is 0 at items with a prior. So draw an edge for every
+    v_a ≤ v_b that the data enforce: an optimum exists if each component is strongly connected.
     """
     top = np.broadcast_to(np.asarray(problem.law.top, float), problem.value.shape)
     value, n = problem.value.astype(float), problem.num_items
@@ -162,7 +162,7 @@ def exact_optimum(problem: Problem, optimum: Optimum) -> tuple[list, float]:
             if largest > max(2 * last, 1e-20) or not np.isfinite(largest):
                 return scores, np.inf
             last = largest
-            for label in np.unique(labels):  # only rounding: Newton's method knows the level
+            for label in np.unique(labels):  # only rounding: Newton's method determines the mean
                 members = np.flatnonzero(labels == label)
                 total = mp.fsum(precision[i] for i in members)
                 if total == 0:
@@ -181,7 +181,7 @@ def exact_distance(scores: Array, exact: list) -> float:
 
 
 def component_numbers(problem: Problem) -> Array:
-    """The number of each item's connected component."""
+    """The label of each item's connected component."""
     n, counts = problem.num_items, problem.weight > 0
     pairs = problem.a[counts], problem.b[counts]
     graph = scipy.sparse.coo_matrix((np.ones(pairs[0].size), pairs), (n, n))
@@ -241,7 +241,7 @@ def _solve(batch: Batch) -> list[Optimum]:
     rounding = EPS * (np.abs(inverse) @ point.unit[:, :, None])[:, :, 0]
     step = np.abs((inverse @ point.gradient[:, :, None])[:, :, 0])
     error = 2 * step + 8 * rounding + 2 * EPS * np.abs(scores)
-    reach = 1 + scores.max(axis=1) - scores.min(axis=1)  # their level says nothing
+    reach = 1 + scores.max(axis=1) - scores.min(axis=1)  # their mean carries no information
     results = []
     for i in range(lanes):
         is_sure = bool(np.isfinite(scores[i]).all() and error[i].max() <= 1e-3 * reach[i])
@@ -277,7 +277,7 @@ def _signed_inverse(problem: Problem, optimum: Optimum) -> Array:
 
 
 def _exactly(x) -> Any:
-    """A long double as a number of mpmath."""
+    """Convert a long double to an mpmath number."""
     high = float(x)
     low = float(x - LONG(high))
     return mp_reference.mp.mpf(high) + mp_reference.mp.mpf(low)

@@ -1,11 +1,11 @@
-"""Does `successful` mean success, and does `error_bound` hold, on problems made to break them?
+"""Check `successful` and `error_bound` on adversarial problems.
 
     python benchmarks/torture.py                            # 2,000 problems
     python benchmarks/torture.py --problems 20000 --markdown
-    python benchmarks/torture.py --replay 1234              # one problem, every number
+    python benchmarks/torture.py --replay 1234              # one problem in detail
 
-Problems come from `adversarial.py`, optima from `reference_optimum.py`, and `verdicts.py` defines
-what is right and what is not. Every problem is solved by `fit` with the default solver and with the
+Problems come from `adversarial.py`, reference optima from `reference_optimum.py`, and verdicts from
+`verdicts.py`. Every problem is solved by `fit` with the default solver and with the
 other Newton solver (a few with L-BFGS too), from four warm starts, by `map_scores` under jit and
 under vmap, and as one of many groups. The exit code is 1 if an answer was wrong: a false success, a
 bound below the true distance, a wrong claim that no finite optimum exists, or an exception.
@@ -35,7 +35,7 @@ from verdicts import SUCCESS, Answer, Judge, Kind, Method, Verdict
 
 import gbt_jax as gbt
 
-_CONFIRMATIONS = 10  # with 50 digits, per block
+_CONFIRMATIONS = 10  # checks with 50 digits, per block
 _LBFGS_BLOCKS, _LBFGS_PROBLEMS = 5, 5  # one block in five, five problems of it
 _SHOWN = 25
 
@@ -60,7 +60,7 @@ class Row:
 
 
 def fit_answer(problem: Problem, **options) -> Answer:
-    """What `fit` says."""
+    """The answer of `fit`."""
     blank = np.full(problem.num_items, np.nan)
     try:
         fit = gbt.fit(problem.model(), problem.comparisons(), throw=False, **options)
@@ -75,7 +75,7 @@ _stacked_scores = jax.jit(jax.vmap(gbt.map_scores))
 
 
 def traced_answer(problem: Problem) -> Answer:
-    """What `map_scores` says under jit."""
+    """The answer of `map_scores` under jit."""
     blank = np.full(problem.num_items, np.nan)
     try:
         return _scores_answer(_traced_scores(problem.model(), problem.comparisons()))
@@ -85,7 +85,7 @@ def traced_answer(problem: Problem) -> Answer:
 
 
 def stacked_answers(problems: list[Problem]) -> list[Answer]:
-    """What `map_scores` says under vmap over all problems."""
+    """The answers of `map_scores` under vmap over all problems."""
     pairs = [(problem.model(), problem.comparisons()) for problem in problems]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *pairs)
     return [_scores_answer(scores) for scores in np.asarray(_stacked_scores(*stacked))]
@@ -97,7 +97,7 @@ def _scores_answer(scores) -> Answer:
 
 
 def group_answers(judge: Judge) -> list[Answer | None]:
-    """What `fit` says of problems that are groups of one call."""
+    """The answers of one call of `fit` with each problem as a group."""
     problems = judge.problems
     a, b = (np.concatenate([getattr(p, name) for p in problems]) for name in ("a", "b"))
     group = np.repeat(np.arange(len(problems)), [p.a.size for p in problems])
@@ -110,7 +110,7 @@ def group_answers(judge: Judge) -> list[Answer | None]:
     answers: list[Answer | None] = []
     for i, problem in enumerate(problems):
         own = fit[i]
-        # Items without rows are no items of this group: they stay at the prior mean.
+        # Items without rows are not in the group: their optimum is the prior mean.
         at_rest = 0 if np.isinf(problem.prior_std) else problem.prior_mean
         scores = np.full(problem.num_items, at_rest, value.dtype)
         scores[own.item] = np.asarray(own.scores)
@@ -119,7 +119,7 @@ def group_answers(judge: Judge) -> list[Answer | None]:
 
 
 def warm_starts(judge: Judge) -> Iterator[tuple[str, list]]:
-    """Names of warm starts, and the scores to start from, None where there is no optimum."""
+    """Names of warm starts and their initial scores; None if no optimum exists."""
     rng = np.random.default_rng(judge.problems[0].seed)
     n, dtype = judge.problems[0].num_items, judge.problems[0].setting.dtype
     best = [None if x.scores is None else x.scores.astype(dtype) for x in judge.optima]
@@ -132,7 +132,7 @@ def warm_starts(judge: Judge) -> Iterator[tuple[str, list]]:
 
 
 def runs(judge: Judge) -> Iterator[tuple[str, list[Answer | None]]]:
-    """Every way to solve the judge's problems, with the answers."""
+    """All modes of solving the judge's problems, with their answers."""
     problems, setting = judge.problems, judge.problems[0].setting
     items = setting.shape[0]
     yield "default solver", [fit_answer(p) for p in problems]
@@ -207,7 +207,7 @@ def _row(problem: Problem, mode: str, answer: Answer, verdict: Verdict) -> Row:
 
 
 def run_group(blocks: list[list[int]]) -> list[Row]:
-    """Rows of blocks of seeds that share their programs."""
+    """Rows of blocks of seeds that share compiled programs."""
     jax.config.update("jax_enable_x64", True)
     rows = []
     for seeds in blocks:
@@ -217,7 +217,7 @@ def run_group(blocks: list[list[int]]) -> list[Row]:
 
 
 def groups(seeds: Iterable[int]) -> list[list[list[int]]]:
-    """Blocks of seeds, those with one setting (but for its block) together, most work first."""
+    """Blocks of seeds grouped by setting (ignoring `block`), largest groups first."""
     blocks: dict[Setting, list[int]] = {}
     for seed in seeds:
         blocks.setdefault(adversarial.setting_of(seed), []).append(seed)
@@ -228,7 +228,7 @@ def groups(seeds: Iterable[int]) -> list[list[list[int]]]:
 
 
 def table(rows: list[Row], field: str, *, markdown: bool) -> str:
-    """Counts of kinds by a field of rows."""
+    """Counts of verdicts by a field of the rows."""
     counts: dict = collections.defaultdict(collections.Counter)
     for row in rows:
         counts[getattr(row, field)][row.kind] += 1
@@ -246,7 +246,7 @@ def table(rows: list[Row], field: str, *, markdown: bool) -> str:
 
 
 def report(rows: list[Row], *, markdown: bool) -> None:
-    """Print tables, reasons of failures and the worst answers."""
+    """Print tables, reasons for failures and the worst answers."""
     for field in ("mode", "graph", "law", "sigma", "dtype", "items", "result"):
         print(table(rows, field, markdown=markdown), end="\n\n")
     failures = collections.Counter(
@@ -265,7 +265,7 @@ def _print_worst(kind: Kind, rows: list[Row]) -> None:
     if not rows:
         return
     seeds = len({row.seed for row in rows})
-    print(f"\n{kind.value}: {len(rows):,} answers to {seeds:,} problems, the worst of them")
+    print(f"\n{kind.value}: {len(rows):,} answers to {seeds:,} problems, worst first")
     by_seed: dict[int, list[Row]] = {}
     for row in sorted(rows, key=lambda row: -row.excess):
         by_seed.setdefault(row.seed, []).append(row)
@@ -275,7 +275,7 @@ def _print_worst(kind: Kind, rows: list[Row]) -> None:
 
 
 def replay(seed: int) -> list[Row]:
-    """The rows of one problem, from a run of its block, each printed with its answer."""
+    """Run the block of one problem; print and return the rows of that problem."""
     size = adversarial.LARGE_BLOCK if seed >= adversarial.LARGE else adversarial.BLOCK
     start = seed // size * size
     rows = [row for row in run_group([list(range(start, start + size))]) if row.seed == seed]
@@ -304,7 +304,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--large", type=int, help="number of large problems (default: 0.2%%)")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--csv", help="write one row for each answer")
+    parser.add_argument("--csv", help="write one row per answer to this file")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--replay", type=int, metavar="SEED")
     options = parser.parse_args()
@@ -319,7 +319,7 @@ def main() -> int:
     with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         for done, part in enumerate(pool.imap_unordered(run_group, work), 1):
             rows += part
-            for row in part:  # at once: a run of hours may be stopped
+            for row in part:  # printed at once, since long runs may be stopped
                 if row.kind.is_bad or row.kind is Kind.UNEXPLAINED:
                     text = f"\r{row.kind.value}, {row.mode}: {row.reason}, {row.problem}"
                     print(text, file=sys.stderr)

@@ -1,23 +1,23 @@
-"""Judge the answers of `gbt_jax` against the reference: what a certificate must not get wrong.
+"""Judge the results and certificates of `gbt_jax` against the reference.
 
-The kinds of a verdict, for one problem and one way to solve it:
+Kinds of verdicts, for one problem solved in one mode:
 
 - **right**: successful, and none of the following.
 - **FALSE SUCCESS**: successful, and no finite optimum exists, or the scores are not finite, or the
   gradient at the scores, in long double, is far above its rounding in the dtype,
   ‖∇L‖ > c ε ‖Σ |terms|‖ with c = 64 + 4 √rows, and the error bound is not below ε^0.4 ‖θ − μ‖
-  either, the other way to succeed. Where an item lacks a prior, also if a score is
+  (the other criterion for success). If an item lacks a prior, also if a score is
   further from the optimum than both c |M⁻¹| ε Σ |terms| + 8 ε max |θ*| and √ε (1 + max |θ*|), or,
   in any case, than 1e-2 (1 + max |θ*|).
 - **BOUND BELOW TRUE DISTANCE**: successful with a prior, and ‖scores − θ*‖₂ > `error_bound`.
-- **WRONG CLAIM**: `no_finite_optimum`, and one exists; values within 64 ulp of the edge excepted.
+- **WRONG CLAIM**: `no_finite_optimum`, but one exists, unless values are within 64 ulp of the edge.
 - **CRASH**: an exception.
-- **explained failure**: a failure with its reason, one of `explanation`.
+- **explained failure**: a failure for which `explanation` returns a reason.
 - **UNEXPLAINED failure**: any other failure.
-- **not judged**: successful with a small gradient, but the reference is not sure of the optimum.
+- **not judged**: successful with a small gradient, but the reference optimum is uncertain.
 
 The terms of an entry of the gradient are w(|Φ'| + |r|) + w Φ'' (|θ_a| + |θ_b|) of its rows and
-(|θ| + |μ|)/σ² of its prior. The errors of the reference itself are in favour of the accused, and
+(|θ| + |μ|)/σ² of its prior. Errors of the reference count in favour of `gbt_jax`, and
 the first bad verdicts are confirmed with 50 digits.
 """
 
@@ -34,12 +34,12 @@ from reference_optimum import Optimum
 SUCCESS = "successful"
 
 
-# How linear systems are solved, which limits the condition numbers that a fit can handle.
+# The linear solver, which limits the condition numbers that a fit can handle.
 Method = Literal["direct", "conjugate gradients", "first order"]
 
 
 class Kind(enum.Enum):
-    """See the module."""
+    """The kind of a verdict; see the module docstring."""
 
     RIGHT = "right"
     FALSE_SUCCESS = "FALSE SUCCESS"
@@ -52,13 +52,13 @@ class Kind(enum.Enum):
 
     @property
     def is_bad(self) -> bool:
-        """Whether the software said something wrong."""
+        """Whether the answer is wrong."""
         return self in (Kind.FALSE_SUCCESS, Kind.BOUND_BELOW, Kind.WRONG_CLAIM, Kind.CRASH)
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a run said: the name of its result, scores, and the bound where there is one."""
+    """The outcome of a run: name of the result, scores, and the error bound if any."""
 
     result: str
     scores: Array
@@ -68,7 +68,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """A kind, the reason, and how many times a limit was exceeded (for the worst first)."""
+    """A kind, its reason, and the factor by which a limit was exceeded (to sort by)."""
 
     kind: Kind
     reason: str = ""
@@ -76,7 +76,7 @@ class Verdict:
 
 
 class Judge:
-    """The references of problems of one setting, made once for all runs."""
+    """The reference optima of problems of one setting, computed once for all runs."""
 
     def __init__(self, problems: list[Problem]):
         self.problems = problems
@@ -86,7 +86,7 @@ class Judge:
         """A verdict for each problem; None where there is no answer."""
         blank = np.zeros(self.problems[0].num_items)
         scores = np.stack([blank if x is None else np.asarray(x.scores, float) for x in answers])
-        # Gradients at scores that are not finite are not looked at.
+        # Gradients at non-finite scores are not used.
         scores = np.where(np.isfinite(scores).all(axis=1, keepdims=True), scores, 0)
         slope, unit = reference_optimum.gradients(self.problems, scores)
         found = []
@@ -105,7 +105,7 @@ class Judge:
         return found
 
     def confirm(self, number: int, answer: Answer, verdict: Verdict) -> Verdict:
-        """The verdict again, with the optimum to 50 digits."""
+        """Check the verdict against the optimum to 50 digits."""
         problem, optimum = self.problems[number], self.optima[number]
         if verdict.kind is not Kind.BOUND_BELOW or not reference_optimum.is_quick(problem):
             return verdict
@@ -131,17 +131,17 @@ def _judge_success(
         return Verdict(Kind.FALSE_SUCCESS, "scores are not finite", np.inf)
     if not optimum.exists:
         return Verdict(Kind.FALSE_SUCCESS, "no finite optimum exists", np.inf)
-    # A sum of n terms, one by one, is off by ε Σ |terms| √n or so.
+    # The error of a sequential sum of n terms is about ε Σ |terms| √n.
     factor = 64 + 4 * np.sqrt(np.count_nonzero(problem.weight))
     limit = factor * eps * unit
-    # Success may also be a certified distance far below the scores; that it holds is judged below.
+    # A small certified distance also counts as success; the bound itself is checked below.
     promised = eps**0.4 * _norm(scores - np.broadcast_to(problem.prior_mean, scores.shape))
     is_promised = answer.error_bound is not None and answer.error_bound <= promised
     if not (slope <= limit or is_promised):
         reason = f"gradient {slope:.2e}, rounding {eps * unit:.2e}"
         return Verdict(Kind.FALSE_SUCCESS, reason, slope / max(eps * unit, 1e-300))
     if not optimum.is_sure:
-        return Verdict(Kind.NOT_JUDGED, "the reference is not sure")
+        return Verdict(Kind.NOT_JUDGED, "the reference is uncertain")
     assert optimum.scores is not None
     assert optimum.error is not None
     gap = np.abs(scores.astype(np.longdouble) - optimum.scores).astype(float)
@@ -153,7 +153,7 @@ def _judge_success(
         return Verdict(Kind.RIGHT, excess=slope / max(limit, 1e-300))
     largest = float(np.abs(optimum.scores).max())
     allowed = factor * optimum.allowed(problem.setting.dtype) + 8 * eps * largest
-    # Light items next to heavy ones may exceed their own rounding, and still be off by little.
+    # Items with small weights may exceed their rounding limit, yet have a small error.
     limits = np.clip(allowed, np.sqrt(eps) * (1 + largest), 1e-2 * (1 + largest))
     excess = float(np.max((gap - optimum.error) / limits))
     if excess > 1:
@@ -170,7 +170,7 @@ def _judge_failure(problem: Problem, optimum: Optimum, name: str, method: Method
 
 
 def explanation(problem: Problem, optimum: Optimum, method: Method = "direct") -> str | None:
-    """Why a fit of this problem may fail, or None."""
+    """The reason why a fit of this problem may fail, or None."""
     dtype = problem.setting.dtype
     eps = float(np.finfo(dtype).eps)
     if not optimum.exists:
@@ -178,17 +178,17 @@ def explanation(problem: Problem, optimum: Optimum, method: Method = "direct") -
     if not optimum.exists_clearly:
         return "values within rounding of the edge"
     if not optimum.is_sure:
-        return "beyond the reference"
+        return "the reference is uncertain"
     assert optimum.scores is not None
-    # The common level of scores says nothing of how well they are determined.
+    # The mean of the scores does not show how well they are determined.
     counts = problem.weight > 0
     gaps = optimum.scores[problem.a[counts]] - optimum.scores[problem.b[counts]]
     if optimum.condition * eps >= 1e-2:
         return "condition number times ε above 1e-2"
     if method != "direct" and optimum.condition * eps >= 1e-4:
         return "condition number times ε above 1e-4, by conjugate gradients"
-    # As the certificate does: rows are off by up to 6 ε, by four deviations of that, and a score
-    # must be known to 1%.
+    # As in the certificate: row errors are up to 6 ε, times four standard deviations, and scores
+    # must be determined to 1%.
     if 24 * optimum.allowed(dtype).max() >= 0.01 * (1 + float(np.abs(gaps).max(initial=0))):
         return "rounding may move scores by 1% of the largest difference"
     weight = problem.weight[problem.weight > 0].astype(float)
@@ -202,7 +202,7 @@ def explanation(problem: Problem, optimum: Optimum, method: Method = "direct") -
 
 
 def _overflows(problem: Problem) -> bool:
-    """Whether cosh of a difference of prior means, 0 without a prior, overflows."""
+    """Whether cosh overflows at a difference of prior means (0 without a prior)."""
     if problem.law.name not in ("Skellam", "SymmetrizedPoisson"):
         return False
     n = problem.num_items
