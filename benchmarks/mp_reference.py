@@ -1,8 +1,8 @@
-"""High-precision reference values of cumulant-generating functions, independent of the library.
+"""High-precision reference values of cumulant-generating functions, independent of gbt_jax.
 
 ``cumulants`` returns Φ, Φ', Φ'', Φ''' of a root law at one point with a relative error below
 1e-40, computed with mpmath. ``textbook`` returns the usual float64 formulas, so that a benchmark
-can show how far those are from the truth. Run the file to check every law in independent ways.
+can show their errors. Run the file to check every law against independent computations.
 
 Compare with the reference inside ``mp.workdps(60)``: at mpmath's default precision a difference
 of two numbers is itself rounded to 53 bits.
@@ -23,7 +23,7 @@ from mpmath import mpf
 from numpy.typing import NDArray
 from scipy import special
 
-mp: Any = mpmath.mp  # its functions are made at run time: type checkers do not see them
+mp: Any = mpmath.mp  # its functions are created at run time, so type checkers do not see them
 
 Cumulants = tuple[mpf, mpf, mpf, mpf]
 FloatArray = NDArray[np.float64]
@@ -45,9 +45,9 @@ def cumulants(law: str, parameters: tuple, t: float) -> Cumulants:
 
 
 def _working_bits(law: str, parameters: tuple, t: mpf) -> int:
-    """Bits to work with so that what cancels in the formulas of this law does no harm.
+    """Working precision in bits that makes up for cancellation in the formulas of this law.
 
-    This is the only place where precision is chosen. Three things cancel:
+    This is the only place where precision is chosen. There are three sources of cancellation:
 
     * Small arguments. The formulas of Uniform and KNary subtract terms in t^-3 to leave one in t
       (four powers), after 1 - exp(-2t) has lost another: five powers of t. The sums of Finite
@@ -77,7 +77,7 @@ def _working_bits(law: str, parameters: tuple, t: mpf) -> int:
         powers_of_large, unit = 3, mpf(parameters[1])
     magnitude = mp.mag(t * unit) if t else 0
     bits = _BASE_BITS + extra + max(-powers_of_small * magnitude, powers_of_large * magnitude, 0)
-    return 32 * math.ceil(bits / 32)  # in steps, so that what is cached per precision is reused
+    return 32 * math.ceil(bits / 32)  # rounded up, so that caches per precision are reused
 
 
 def _evaluate(law: str, parameters: tuple, t: mpf, effort: int = 1) -> Cumulants:
@@ -650,7 +650,7 @@ def _by_quadrature(law: str, parameters: tuple, t: float) -> Cumulants | None:
             if log_density is _arcsine_log_density:
                 return None  # the nodes of mp.quad are too coarse at its poles
             free = tilted = mp.linspace(-mpf(edge), mpf(edge), 9)
-        else:  # r = tanh y turns (1 - r²)^(β-1) dr into sech^(2β) y dy, with no pole left
+        else:  # r = tanh y turns (1 - r²)^(β-1) dr into sech^(2β) y dy, which has no pole
             shape = mpf(parameters[0]) if parameters else mpf(1)
             if shape < 0.5:
                 return None

@@ -97,7 +97,7 @@ def _polish(problem: Problem, optimum: Optimum) -> Optimum:
 def finite_optimum_exists(problem: Problem) -> tuple[bool, bool]:
     """Whether a finite optimum exists: exactly, and with a margin of 64 ulp at the edge.
 
-    Under separation the loss decreases forever along some v: every row with v_a ≠ v_b has the extreme
+    Under separation the loss decreases forever along some v: rows with v_a ≠ v_b have the extreme
     value in favour of the higher item, and v is 0 at items with a prior. So draw an edge for every
     v_a ≤ v_b that the data enforce: an optimum exists if each component is strongly connected.
     """
