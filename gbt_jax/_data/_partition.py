@@ -82,6 +82,41 @@ class One(AbstractPartition):
 
 
 ONE = One()
+
+
+@final
+class Columns(AbstractPartition):
+    """Each of `count` columns of a matrix is a problem."""
+
+    count: int = eqx.field(static=True)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(count,)."""
+        return (self.count,)
+
+    def total(self, entries: Array) -> Array:
+        """Sums of columns."""
+        return jnp.sum(entries, axis=0)
+
+    def inner(self, x: Array, y: Array) -> Array:
+        """Inner products of columns."""
+        return jnp.sum(x * y, axis=0)
+
+    def largest(self, entries: Array) -> Array:
+        """Maxima of columns."""
+        return jnp.max(entries, axis=0, initial=0)
+
+    def spread(self, per_problem: Array) -> Array:
+        """One row of numbers, which broadcasts."""
+        return per_problem
+
+    def at(self, index: Array) -> "Columns":
+        """Rows have the same columns."""
+        del index
+        return self
+
+
 TILE = 8  # entries: small groups are filled up to a multiple
 
 

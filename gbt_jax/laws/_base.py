@@ -12,9 +12,9 @@ from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
 from .._util._arrays import ArrayLike, floating, is_concrete
+from .._util._roots import Value, positive_roots
 from ._rows import map_rows, row_parameters
 
-_MAX_ROOT_STEPS = 200
 _CHECKED_ROWS = 32
 _Law = TypeVar("_Law", bound="AbstractRootLaw")  # not Self, which beartype refuses in methods
 
@@ -143,34 +143,16 @@ class AbstractRootLaw(eqx.Module):
         return None
 
     def _solve_mean(self, target: Array, start: Array) -> Array:
-        """Newton's method on Φ'(t) = |m| inside a bracket, bisecting or doubling when it stalls."""
+        """Φ'(t) = target, by symmetry for |target|."""
         goal = jnp.abs(target)
-        eps = jnp.finfo(goal.dtype).eps
+        noise = 0.5 * float(jnp.finfo(goal.dtype).eps) * goal
 
-        def is_open(state):
-            step, _, _, _, moved, count = state
-            return (count < _MAX_ROOT_STEPS) & jnp.any(jnp.abs(moved) > eps * jnp.abs(step))
+        def excess(t: Array, is_open: Array) -> Value:
+            del is_open
+            return Value(self.mean(t) - goal, self.variance(t), noise)
 
-        def advance(state):
-            t, low, high, earlier_move, last_move, count = state
-            mean, variance = self.mean(t), self.variance(t)
-            low = jnp.where(mean <= goal, t, low)
-            high = jnp.where(mean >= goal, t, high)
-            newton = t - (mean - goal) / variance
-            # Accept Newton while it stays inside and its moves shrink; the first try is free.
-            shrinking = jnp.abs(newton - t) <= 0.5 * jnp.abs(earlier_move)
-            inside = (newton > low) & (newton < high) & (shrinking | jnp.isinf(high))
-            fallback = jnp.where(jnp.isinf(high), 2 * t + 1, 0.5 * low + 0.5 * high)
-            following = jnp.where(inside, newton, fallback)
-            # A step below rounding is the end: t may not be able to get any closer to its goal.
-            following = jnp.where(jnp.abs(newton - t) <= 2 * eps * t, t, following)
-            return following, low, high, last_move, following - t, count + 1
-
-        first = goal / self.variance(start)
-        infinite = jnp.full_like(goal, jnp.inf)
-        state = (first, jnp.zeros_like(goal), infinite, infinite, infinite, 0)
-        root = lax.while_loop(is_open, advance, state)[0]
-        return jnp.where(target < 0, -root, root)
+        root = positive_roots(excess, goal / self.variance(start), jnp.ones_like(goal, bool))
+        return jnp.copysign(root, target)
 
     def _shape(self, t: Array) -> tuple[int, ...]:
         """Of what a method returns at t: that of t, and of parameters per comparison."""

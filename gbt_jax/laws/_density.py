@@ -19,6 +19,7 @@ from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from .._util._arrays import ArrayLike, floating, is_concrete, positive
+from .._util._roots import bisect
 from ._base import AbstractRootLaw
 from ._rows import table
 from ._tilting import SymmetricMeasure, cumulant
@@ -129,15 +130,8 @@ class Density(AbstractRootLaw):
         share = jnp.log(jax.random.uniform(inside_key, full_shape, t.dtype))
         goal = share + self._log_mass(t, low, high)
 
-        def halve(_, bracket):
-            left, right = bracket
-            middle = 0.5 * (left + right)
-            below = self._log_mass(t, low, middle) < goal
-            return jnp.where(below, middle, left), jnp.where(below, right, middle)
-
-        steps = jnp.finfo(t.dtype).nmant
-        left, _ = jax.lax.fori_loop(0, steps, halve, (low, high))
-        return _position(left)[0] * self.half_width.astype(t.dtype)
+        found = bisect(lambda x: self._log_mass(t, low, x) < goal, low, high)
+        return _position(found)[0] * self.half_width.astype(t.dtype)
 
     def _log_mass(self, t: Array, low: Array, high: Array) -> Array:
         """log ∫ of f(r) e^{rt} between two positions in the quadrature's variable."""

@@ -32,6 +32,7 @@ from jaxtyping import Float, PRNGKeyArray
 from .._curvature import AbstractCurvature, curvature_of
 from .._inference._fit import Fit, check_fit
 from .._util._arrays import ArrayLike, as_indices
+from .._util._roots import bisect
 from ..laws import AbstractRootLaw
 
 _NUM_NODES = 192
@@ -212,12 +213,12 @@ def _log_predictive(law: AbstractRootLaw, value: Array, mean: Array, variance: A
 
     # Φ' increases, so the peak lies between 0 and where it would be if Φ' stayed as it is at 0.
     end = jnp.square(std) * (r - law.mean(mean))
-    peak = _bisect(lambda x: is_rising(x) == (end > 0), jnp.zeros_like(end), end)
+    peak = bisect(lambda x: is_rising(x) == (end > 0), jnp.zeros_like(end), end)
     side = jnp.asarray([-1, 1], mean.dtype)
     # The normal factor alone makes it fall by `_FALL` within √(2 _FALL) standard deviations.
     farthest = jnp.full(2, np.sqrt(2 * _FALL), mean.dtype) * std
     level = log_integrand(peak) - _FALL
-    width = _bisect(lambda x: log_integrand(peak + side * x) > level, 0 * farthest, farthest)
+    width = bisect(lambda x: log_integrand(peak + side * x) > level, 0 * farthest, farthest)
     low, high = peak + side * width
     offset, log_weight = _rule(mean, low, high, 1 / rate)
     log_normal = -0.5 * jnp.square(offset / std) - jnp.log(std) - 0.5 * np.log(2 * np.pi).item()
@@ -254,16 +255,3 @@ def _rule(mean: Array, low: Array, high: Array, scale: Array) -> tuple[Array, Ar
     offset = 2 * scale * jnp.cosh(centre + 0.5 * x) * jnp.sinh(0.5 * x)
     slope = 0.5 * (last - first) * scale * jnp.cosh(centre + x)
     return offset, jnp.log(weight * slope)
-
-
-def _bisect(is_before: Callable[[Array], Array], near: Array, far: Array) -> Array:
-    """Where a condition that holds near ceases to hold on the way to far."""
-
-    def halve(_, ends):
-        near, far = ends
-        middle = 0.5 * (near + far)
-        before = is_before(middle)
-        return jnp.where(before, middle, near), jnp.where(before, far, middle)
-
-    steps = jnp.finfo(far.dtype).nmant
-    return lax.fori_loop(0, steps, halve, (near, far))[1]

@@ -23,7 +23,6 @@ It is as precise as values r can be that have been rounded once.
 """
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple, final
 
 import equinox as eqx
@@ -37,11 +36,11 @@ from .._curvature import refuse_unfinished
 from .._inference._fit import Fit
 from .._inference._results import RESULTS
 from .._util._arrays import ArrayLike, gather, positive
+from .._util._roots import Value, positive_roots
 from ..laws import AbstractRootLaw
 from ._laplace import Intervals
 
 _NODES = 8  # Gauss's rule: s is a small part of the law's width where it is needed
-_MAX_STEPS = 200  # every second one at least halves a bracket, or doubles a distance without one
 _ROUNDING = 4.0  # rounding errors of a sum, in units of ε times the norm of its terms
 
 
@@ -131,12 +130,8 @@ def _distances(
         halves.norm(halves.cgf),
         halves.norm(jnp.abs(halves.law.mean(halves.t)) + jnp.abs(halves.value)),
     )
-    found = _search(
-        functools.partial(_evaluate, halves, sizes),
-        jnp.where(is_bounded, _start(halves, drop), 0),
-        drop,
-        is_bounded,
-    )
+    start = jnp.where(is_bounded, _start(halves, drop), 0)
+    found = positive_roots(functools.partial(_evaluate, halves, sizes, drop), start, is_bounded)
     left, right = jnp.where(is_bounded, found, jnp.inf).T
     return _Distances(left, right)
 
@@ -183,9 +178,9 @@ def _start(halves: _Halves, drop: Array) -> Array:
 
 
 def _evaluate(
-    halves: _Halves, sizes: _Sizes, distance: Array, is_open: Array
-) -> tuple[Array, Array, Array]:
-    """(g, its slope, how far rounding may have moved g) at distances of items × sides."""
+    halves: _Halves, sizes: _Sizes, drop: Array, distance: Array, is_open: Array
+) -> Value:
+    """g − drop at distances of items × sides."""
     signs, eps = _signs(distance.dtype), float(jnp.finfo(distance.dtype).eps)
     moved = signs * gather(distance, halves.item)
     terms = jnp.concatenate([halves.rises(moved), signs * halves.slopes(moved)], axis=1)
@@ -202,7 +197,7 @@ def _evaluate(
         return jnp.where(better, integral, rise), jnp.where(better, least, noise)
 
     rise, noise = lax.cond(jnp.any(is_lost), integrate, lambda: (rise, noise))
-    return rise, slope, noise
+    return Value(rise - drop, slope, noise)
 
 
 def _mean_slope(halves: _Halves, moved: Array) -> Array:
@@ -219,50 +214,6 @@ def gauss_rule(dtype) -> Array:
     """Nodes and weights for integrals over [0, 1], one pair a row."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     return jnp.asarray(np.stack([(1 + nodes) / 2, weights / 2], axis=1), dtype)
-
-
-class _Bracket(NamedTuple):
-    """Where the search for each root is."""
-
-    distance: Array
-    low: Array
-    high: Array
-    earlier_move: Array
-    last_move: Array
-    is_open: Array
-    steps: Array
-
-
-def _search(evaluate: Callable, start: Array, drop: Array, is_open: Array) -> Array:
-    """The roots of g = drop on the open sides, NaN where they were not found."""
-    far, zero = jnp.full_like(start, jnp.inf), jnp.zeros_like(start)
-    end = lax.while_loop(
-        lambda at: jnp.any(at.is_open) & (at.steps < _MAX_STEPS),
-        lambda at: _advance(at, drop, *evaluate(at.distance, at.is_open)),
-        _Bracket(start, zero, far, far, far, is_open, jnp.asarray(0)),
-    )
-    return jnp.where(end.is_open, jnp.nan, end.distance)
-
-
-def _advance(at: _Bracket, drop: Array, rise: Array, slope: Array, noise: Array) -> _Bracket:
-    """Newton's step where it stays in the bracket and steps shrink; else halve it, or double."""
-    is_low = rise < drop  # NaN, from overflow, is too far
-    low, high = jnp.where(is_low, at.distance, at.low), jnp.where(is_low, at.high, at.distance)
-    newton = at.distance - (rise - drop) / slope
-    # From above Newton's step stays above the root, but for rounding: 8 ε of the distance left.
-    eps = float(jnp.finfo(newton.dtype).eps)
-    newton = jnp.where(is_low, newton, jnp.maximum(newton, low + 8 * eps * at.distance))
-    move, inside = jnp.abs(newton - at.distance), (newton > low) & (newton < high)
-    shrinking = jnp.isinf(high) | (move <= 0.5 * at.earlier_move)
-    fallback = jnp.where(jnp.isinf(high), 2 * at.distance, 0.5 * (low + high))
-    following = jnp.where(inside & shrinking, newton, fallback)
-    # The last step is Newton's too: it squares an error that is √ε already.
-    precise = eps**0.5 * at.distance
-    ends = jnp.isfinite(rise) & ((move <= precise) | (jnp.abs(rise - drop) <= noise))
-    following = jnp.where(ends, jnp.where(inside, newton, at.distance), following)
-    following = jnp.where(at.is_open, following, at.distance)
-    moved = jnp.abs(following - at.distance)
-    return _Bracket(following, low, high, at.last_move, moved, at.is_open & ~ends, at.steps + 1)
 
 
 def _signs(dtype) -> Array:

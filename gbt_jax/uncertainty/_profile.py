@@ -30,9 +30,11 @@ import numpy as np
 from jax import Array, lax
 
 from .._curvature import AbstractCurvature, DenseCurvature, curvature_of, refuse_unfinished
+from .._data._partition import Columns
 from .._inference._fit import Fit
 from .._inference._results import RESULTS
 from .._util._arrays import ArrayLike, as_array, as_indices
+from ..solvers._newton import Projection, conjugate_gradients
 from ._displacement import DisplacedLoss, Point, centre_columns
 from ._laplace import Intervals
 
@@ -286,37 +288,21 @@ def _newton_step(
 ) -> _Newton:
     """The minimum of ½ dᵀ M d + gᵀ d with cᵀ d = 0, by conjugate gradients."""
 
-    def project(residual: Array) -> tuple[Array, Array]:
-        along = jnp.sum(lanes.projector * residual, axis=0)
-        return residual - along * lanes.c, along
+    def along(residual: Array) -> Array:
+        return jnp.sum(lanes.projector * residual, axis=0)
 
-    residual, along = project(-gradient)
-    image = problem.precondition(residual)
-    size = jnp.sum(residual * image, axis=0)
+    downhill = -gradient + along(gradient) * lanes.c
+    size = jnp.sum(downhill * problem.precondition(downhill), axis=0)
     # Superlinear: what is left of Newton's error falls with the error, down to rounding.
     least = float(jnp.finfo(size.dtype).eps) ** 0.5
-    target = size * jnp.square(jnp.clip(jnp.sqrt(size / lanes.goal), least, problem.forcing))
-
-    def is_open(state) -> Array:
-        size, steps = state[3], state[-1]
-        return jnp.any(size > target) & (steps < _MAX_INNER_STEPS)
-
-    def advance(state):
-        step, residual, direction, size, along, decrease, steps = state
-        image = problem.product(curvature, direction)
-        bent = jnp.sum(direction * image, axis=0)
-        moves = (size > target) & (bent > 0)
-        length = jnp.where(moves, size / jnp.where(moves, bent, 1), 0)
-        residual, more = project(residual - length * image)
-        image = problem.precondition(residual)
-        following = jnp.where(moves, jnp.sum(residual * image, axis=0), 0)
-        share = jnp.where(moves, following / jnp.where(moves, size, 1), 0)
-        decrease = decrease + length * size
-        along = along + jnp.where(moves, more, 0)
-        step = step + length * direction
-        return step, residual, image + share * direction, following, along, decrease, steps + 1
-
-    zero = jnp.zeros_like(size)
-    state = (jnp.zeros_like(gradient), residual, image, size, along, zero, 0)
-    step, _, _, _, along, decrease, _ = lax.while_loop(is_open, advance, state)
-    return _Newton(step, decrease, -along)
+    step = conjugate_gradients(
+        lambda v: problem.product(curvature, v),
+        downhill,
+        problem.precondition,
+        tolerance=jnp.clip(jnp.sqrt(size / lanes.goal), least, problem.forcing),
+        max_steps=_MAX_INNER_STEPS,
+        partition=Columns(size.size),
+        projection=Projection(residual=lambda r: r - along(r) * lanes.c),
+    ).direction
+    image = problem.product(curvature, step) + gradient
+    return _Newton(step, jnp.sum(downhill * step, axis=0), along(image))
