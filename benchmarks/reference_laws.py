@@ -107,7 +107,7 @@ def _point_moments(t: Array, value: Array, values: Array, masses: Array) -> Mome
 def _density_points(dtype: np.dtype) -> tuple[Array, Array]:
     """Gauss-Legendre points of panels that shrink by 4 towards both ends."""
     node, weight = _legendre(24)
-    edges = np.concatenate([[0], 4.0 ** np.arange(-14, 1)]).astype(np.longdouble)
+    edges = np.concatenate([[0], 4.0 ** np.arange(-30, 1)]).astype(np.longdouble)
     half = (edges[1:] - edges[:-1]) / 2
     gap = (half[:, None] * node + ((edges[1:] + edges[:-1]) / 2)[:, None]).reshape(-1)
     masses = (half[:, None] * weight).reshape(-1) * np.exp(minus_four_squares(1 - gap))

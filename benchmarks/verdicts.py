@@ -6,9 +6,9 @@ Kinds of verdicts, for one problem solved in one mode:
 - **FALSE SUCCESS**: successful, and no finite optimum exists, or the scores are not finite, or the
   gradient at the scores, in long double, is far above its rounding in the dtype,
   ‖∇L‖ > c ε ‖Σ |terms|‖ with c = 64 + 4 √rows, and the error bound is not below ε^0.4 ‖θ − μ‖
-  (the other criterion for success). If an item lacks a prior, also if a score is
-  further from the optimum than both c |M⁻¹| ε Σ |terms| + 8 ε max |θ*| and √ε (1 + max |θ*|), or,
-  in any case, than 1e-2 (1 + max |θ*|).
+  (the other criterion for success). If an item lacks a prior the scores decide: one is further
+  from the optimum than both c |M⁻¹| ε Σ |terms| + 8 ε max |θ*| and √ε (1 + max |θ*|), the second
+  only with a gradient that small, or, in any case, than 1e-2 (1 + max |θ*|).
 - **BOUND BELOW TRUE DISTANCE**: successful with a prior, and ‖scores − θ*‖₂ > `error_bound`.
 - **WRONG CLAIM**: `no_finite_optimum`, but one exists, unless values are within 64 ulp of the edge.
 - **CRASH**: an exception.
@@ -137,7 +137,8 @@ def _judge_success(
     # A small certified distance also counts as success; the bound itself is checked below.
     promised = eps**0.4 * _norm(scores - np.broadcast_to(problem.prior_mean, scores.shape))
     is_promised = answer.error_bound is not None and answer.error_bound <= promised
-    if not (slope <= limit or is_promised):
+    is_small = slope <= limit or is_promised
+    if not is_small and (problem.has_prior or not optimum.is_sure):
         reason = f"gradient {slope:.2e}, rounding {eps * unit:.2e}"
         return Verdict(Kind.FALSE_SUCCESS, reason, slope / max(eps * unit, 1e-300))
     if not optimum.is_sure:
@@ -154,7 +155,8 @@ def _judge_success(
     largest = float(np.abs(optimum.scores).max())
     allowed = factor * optimum.allowed(problem.setting.dtype) + 8 * eps * largest
     # Items with small weights may exceed their rounding limit, yet have a small error.
-    limits = np.clip(allowed, np.sqrt(eps) * (1 + largest), 1e-2 * (1 + largest))
+    least = np.sqrt(eps) * (1 + largest) if is_small else 0
+    limits = np.clip(allowed, least, 1e-2 * (1 + largest))
     excess = float(np.max((gap - optimum.error) / limits))
     if excess > 1:
         reason = f"scores off by {gap.max():.2e}, rounding allows {allowed.max():.2e}"

@@ -103,7 +103,7 @@ def certify(
     bound = jnp.where(jnp.isinf(variance), jnp.inf, bound)
     is_certified = _is_zero(comparisons, gradient, errors, partition)
     if isinstance(gauge, ComponentGauge):
-        sums = _Sums(gradient, errors, precision)
+        sums = _Sums(gradient, errors, precision, pull_error)
         is_weak = partition.largest(gauge.is_weak.astype(jnp.int32)) > 0
         is_plain = is_certified & _is_every_row_known(model, comparisons, rows, sums, partition)
         is_certified = lax.cond(
@@ -186,6 +186,7 @@ class _Sums(NamedTuple):
     gradient: Array
     errors: Array  # of rounding, at most
     precision: Array
+    pull_errors: Array  # of what the prior says, alone
 
     @property
     def left(self) -> Array:
@@ -236,28 +237,36 @@ def _is_known(
     rows between two parts have lost their curvature, so that they are seen here as well.
 
     Where all parts are determined, the gradient may be zero in the metric of the Hessian's diagonal
-    only: an item of little weight is then known to fewer digits than its own rows would allow.
+    only: an item of little weight is then known to fewer digits than its own rows would allow, but
+    its own Newton step is at most √ε of the resolution.
     """
     # Again, because a branch that captured these columns would have them copied every time.
     rows, counts = _evaluate(model, comparisons, scores), comparisons.weight > 0
+    eps = float(jnp.finfo(scores.dtype).eps)
+    scale = _law_scale(model, rows) + jnp.abs(rows.t)
     diagonal = sums.precision + item_sums(comparisons, rows.curvature)
     weights = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
     sizes = (partition.inner(x, x * weights) for x in (sums.gradient, sums.errors))
-    is_small = is_zero | jnp.less_equal(*sizes)
-    scale = _law_scale(model, rows) + jnp.abs(rows.t)
+    reach = _RESOLUTION * item_maxima(comparisons, jnp.where(counts, scale, 0))
+    is_far = jnp.abs(sums.gradient) > jnp.maximum(_ZERO * sums.errors, eps**0.5 * reach * diagonal)
+    is_near = jnp.less_equal(*sizes) & (partition.largest(is_far.astype(jnp.int32)) == 0)
+    is_small = is_zero | is_near
     # Coarser where the scores themselves are, as long as it says something.
-    spacing = 64 * float(jnp.finfo(scores.dtype).eps) ** (1 - _LEFT) * rows.reach
+    spacing = 64 * eps ** (1 - _LEFT) * rows.reach
     step = jnp.minimum(_RESOLUTION * scale + spacing, 10 * _RESOLUTION * scale)
     gain = jnp.where(counts, rows.curvature * step, 0)
     # Rounding errors of rows are independent of each other.
     squares = _DEVIATIONS**2 * jnp.square(rows.error)
     by_problem = partition.at(comparisons.a)
-    whole = jnp.sqrt(2 * by_problem.total(squares)) + partition.total(sums.left)
+    pull_squares = _DEVIATIONS**2 * jnp.square(sums.pull_errors)
+    noise = 2 * by_problem.total(squares) + partition.total(pull_squares)
+    whole = jnp.sqrt(noise) + partition.total(sums.left)
     is_joined = gain > by_problem.spread(whole)
 
     def has_undetermined_parts() -> Array:
         pull = sums.precision * item_maxima(comparisons, jnp.where(counts, step, 0))
-        parts = _Parts(comparisons, gain, pull, item_sums(comparisons, squares), sums.left)
+        of_items = item_sums(comparisons, squares) + pull_squares
+        parts = _Parts(comparisons, gain, pull, of_items, sums.left)
         return by_problem.largest(parts.undetermined_rows(is_joined).astype(jnp.int32)) > 0
 
     nothing = jnp.zeros(partition.shape, bool)
@@ -271,7 +280,7 @@ class _Parts(NamedTuple):
     comparisons: Comparisons
     gain: Array  # by how much the resolution of a row changes the equations at its ends
     pull: Array  # and how much the resolution of an item changes what the prior says
-    squares: Array  # of the rounding errors of an item's rows
+    squares: Array  # of the rounding errors of an item's rows and prior
     left: Array  # of an item's gradient
 
     def undetermined_rows(self, is_joined: Array) -> Array:
@@ -285,7 +294,7 @@ class _Parts(NamedTuple):
         rows, size = self.comparisons, self.comparisons.num_items
         columns = jnp.stack([self.pull, self.squares, self.left], axis=-1)
         held, noise, remains = jax.ops.segment_sum(columns, label, size)[label].T
-        is_pinned = (held > jnp.sqrt(noise)) & (held > remains)
+        is_pinned = (held > _root(noise)) & (held > remains)
         is_between = (rows.weight > 0) & (label[rows.a] != label[rows.b])
         return is_between & ~(is_pinned[rows.a] & is_pinned[rows.b])
 
@@ -303,7 +312,7 @@ class _Parts(NamedTuple):
         zero = jnp.zeros(size, across.dtype)
         best = zero.at[own].max(across).at[other].max(across)
         is_known = zero.at[own].add(across).at[other].add(across) > remains
-        noise = jnp.where(is_known, jnp.sqrt(squares), jnp.inf)
+        noise = jnp.where(is_known, _root(squares), jnp.inf)
         # One row for each part: of equals the first.
         number, chosen = jnp.arange(len(rows)), jnp.full(size, len(rows))
         for part in (own, other):
@@ -312,3 +321,8 @@ class _Parts(NamedTuple):
         is_new = jnp.zeros(number.size + 1, bool).at[chosen].set(True)[:-1]
         is_joined = is_joined | is_new
         return is_joined, connected_labels(rows, is_joined), jnp.any(is_new)
+
+
+def _root(squares: Array) -> Array:
+    """√; squares that have underflowed are as large as the smallest number that does not."""
+    return jnp.sqrt(jnp.maximum(squares, float(jnp.finfo(squares.dtype).tiny)))

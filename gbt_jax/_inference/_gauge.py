@@ -11,6 +11,7 @@ can find that level; they drift along 1_c instead. With the shares
 the level is known exactly, and removed wherever it could enter:
 
     scores      θ ↦ θ − 1 qᵀ(θ − μ)    have Σ_c p (θ − μ) = 0 (mean zero without a prior),
+                                       in every component of a problem that has a weak prior,
     directions  x ↦ x − 1 qᵀx          keep that,
     residuals   r ↦ r − q 1ᵀr          have the sum zero that gradients have on such scores.
 
@@ -115,19 +116,19 @@ class ComponentGauge(AbstractGauge):
 
     def centre(self, scores: Array) -> Array:
         """θ − 1 qᵀ(θ − μ)."""
-        return scores - self._totals(self.share * (scores - self.mean))
+        return scores - self._totals(self.share * (scores - self.mean), self.is_weak)
 
     def centre_relative(self, x: Array) -> Array:
         """x − 1 qᵀ(x − (μ − level))."""
-        return x - self._totals(self.share * (x - (self.mean - self.level)))
+        return x - self._totals(self.share * (x - (self.mean - self.level)), self.is_weak)
 
     def project_direction(self, x: Array) -> Array:
         """x − 1 qᵀx."""
-        return x - self._totals(self.share * x)
+        return x - self._totals(self.share * x, self.is_free)
 
     def project_residual(self, r: Array) -> Array:
         """r − q 1ᵀr."""
-        return r - self.share * self._totals(r)
+        return r - self.share * self._totals(r, self.is_free)
 
     def skip_if_regularised(self, project: Projector) -> Projector:
         """Compute nothing if no component has a weak prior, which is known at run time only."""
@@ -135,18 +136,18 @@ class ComponentGauge(AbstractGauge):
 
     def fill(self, matrix: Array) -> Array:
         """M + κ q qᵀ within each component, with κ the trace of M there."""
-        added = self._totals(jnp.diagonal(matrix)) * self.share
+        added = self._totals(jnp.diagonal(matrix), self.is_free) * self.share
         outer = added[:, None] * self.share[None, :]
         if self.component is None:
             return matrix + outer
         return matrix + jnp.where(self.component[:, None] == self.component[None, :], outer, 0)
 
-    def _totals(self, x: Array) -> Array:
-        """For each item of a component with a weak prior the sum over it, for others 0."""
+    def _totals(self, x: Array, counts: Array) -> Array:
+        """For each item that counts the sum over its component, for others 0."""
         if self.component is None:
-            return jnp.where(self.is_free, jnp.sum(x), 0)
+            return jnp.where(counts, jnp.sum(x), 0)
         totals = gather(jax.ops.segment_sum(x, self.component, x.size), self.component)
-        return jnp.where(self.is_free, totals, 0)
+        return jnp.where(counts, totals, 0)
 
 
 def is_regularised(model: Model, comparisons: Comparisons) -> bool:
