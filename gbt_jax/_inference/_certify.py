@@ -91,7 +91,7 @@ def certify(
     # 1/σ², the difference, the product and the two sums above are rounded too.
     pull_error = eps * (6 * jnp.abs(pull) + precision * (jnp.abs(scores) + jnp.abs(mean)))
     errors = row_errors + pull_error + 2 * eps * (jnp.abs(high) + jnp.abs(low))
-    errors += _low_error(comparisons, rows.slope, anchor, partition)
+    errors += _low_error(comparisons, rows.slope, row_errors, anchor, partition)
     norm, error_norm = (_norm(x, partition) for x in (gradient, errors))
     num_items = partition.total(jnp.ones_like(scores))
     # The norms are sums of so many rounded squares.
@@ -168,16 +168,23 @@ def _evaluate(model: Model, comparisons: Comparisons, scores: Array) -> _Rows:
 
 
 def _low_error(
-    comparisons: Comparisons, slopes: Array, anchor: Array, partition: AbstractPartition
+    comparisons: Comparisons,
+    slopes: Array,
+    row_errors: Array,
+    anchor: Array,
+    partition: AbstractPartition,
 ) -> Array:
-    """Of the sums of the rests that `exact_sums` leaves: n rests up to ε A, each sum rounded."""
+    """Of the sums of the n rests that `exact_sums` leaves: n ε Σ |rest|.
+
+    A rest is at most ε A, and at most the slope itself, whose sum is below `row_errors`/ε.
+    """
     eps = float(jnp.finfo(slopes.dtype).eps)
     if eps * len(comparisons) < 1e-9:  # all rows of a problem, more than an item has, are few
         counted = (comparisons.weight > 0).astype(slopes.dtype)
         count = partition.spread(partition.at(comparisons.a).total(counted))
     else:
         count = item_sums(comparisons, (slopes != 0).astype(slopes.dtype))
-    return jnp.square(eps * count) * partition.spread(anchor)
+    return count * jnp.minimum(count * eps**2 * partition.spread(anchor), row_errors)
 
 
 class _Sums(NamedTuple):
