@@ -142,7 +142,7 @@ def exact_optimum(problem: Problem, optimum: Optimum) -> tuple[list, float]:
     with mp.workdps(60):
         precision = [mp.mpf(0) if np.isinf(x) else 1 / mp.mpf(float(x)) ** 2 for x in std]
         scores = [_exactly(x) for x in optimum.scores]
-        inverse = _signed_inverse(problem, optimum)
+        inverse, _ = _signed_inverse(problem, optimum.scores)
         last = np.inf
         for _ in range(_EXACT_STEPS):
             if last <= 1e-25:
@@ -246,11 +246,6 @@ def _solve(batch: Batch) -> list[Optimum]:
     for i in range(lanes):
         is_sure = bool(np.isfinite(scores[i]).all() and error[i].max() <= 1e-3 * reach[i])
         is_sure &= bool(sizes[i] <= max(1e-9 * reach[i], 100 * error[i].max()))
-        diagonal = batch.precision[i].copy()
-        np.add.at(diagonal, batch.a[i], point.curvature[i])
-        np.add.at(diagonal, batch.b[i], point.curvature[i])
-        root = np.sqrt(diagonal)
-        scaled = root[:, None] * np.abs(inverse[i]) * root
         results.append(
             Optimum(
                 exists=True,
@@ -259,21 +254,39 @@ def _solve(batch: Batch) -> list[Optimum]:
                 error=error[i].astype(float),
                 inverse=np.abs(inverse[i]).astype(float),
                 unit=point.unit[i].astype(float),
-                condition=float(2 * scaled.sum(axis=1).max()),
+                condition=_condition(batch, i, point.curvature[i], inverse[i]),
                 is_sure=is_sure,
             )
         )
     return results
 
 
-def _signed_inverse(problem: Problem, optimum: Optimum) -> Array:
+def _condition(batch: Batch, number: int, curvature: Array, inverse: Array) -> float:
+    """The condition number of one Hessian with unit diagonal, given its inverse."""
+    diagonal = batch.precision[number].copy()
+    for ends in (batch.a, batch.b):
+        np.add.at(diagonal, ends[number], curvature)
+    root = np.sqrt(diagonal)
+    scaled = root[:, None] * np.abs(inverse) * root
+    return float(2 * scaled.sum(axis=1).max())
+
+
+def start_condition(problem: Problem) -> float:
+    """The condition number at the scores where a fit starts."""
     batch = _stack([problem])
     with np.errstate(all="ignore"):
-        assert optimum.scores is not None
-        point = evaluate(batch, optimum.scores[None])
+        inverse, curvature = _signed_inverse(problem, start(batch)[0])
+        return _condition(batch, 0, curvature, inverse)
+
+
+def _signed_inverse(problem: Problem, scores: Array) -> tuple[Array, Array]:
+    """The inverse of the Hessian, and the curvatures of the rows."""
+    batch = _stack([problem])
+    with np.errstate(all="ignore"):
+        point = evaluate(batch, scores[None])
         n = problem.num_items
         inverse = factorise(batch, point.curvature).solve(np.eye(n, dtype=LONG)[None])[0]
-    return project(inverse, batch.component[0], batch.precision[0])
+    return project(inverse, batch.component[0], batch.precision[0]), point.curvature[0]
 
 
 def _exactly(x) -> Any:

@@ -194,12 +194,14 @@ def explanation(problem: Problem, optimum: Optimum, method: Method = "direct") -
     if 24 * optimum.allowed(dtype).max() >= 0.01 * (1 + float(np.abs(gaps).max(initial=0))):
         return "rounding may move scores by 1% of the largest difference"
     weight = problem.weight[problem.weight > 0].astype(float)
-    if weight.size and weight.max() * eps >= 0.1 * weight.min():
-        return "weights span more than the dtype"
+    if weight.size and weight.max() * eps >= 0.01 * weight.min():
+        return "rounding of the heaviest row hides 1% of the lightest"
     if _overflows(problem):
         return "the loss overflows at the prior mean"
     if method == "first order" and optimum.condition >= 1e6:
         return "ill-conditioned for a first-order method"
+    if method != "direct" and reference_optimum.start_condition(problem) * eps >= 1e-4:
+        return "condition number at the start times ε above 1e-4, by conjugate gradients"
     return None
 
 

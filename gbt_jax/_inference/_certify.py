@@ -237,7 +237,7 @@ def _is_known(
     """The verdict where no prior, or a weak one, determines how parts of the graph lie.
 
     The sum of the gradients of a part is its one equation. It determines the part against a
-    neighbour if moving the row between them by `_RESOLUTION` changes the sum by more than rounding
+    neighbour if moving the rows between them by `_RESOLUTION` changes the sum by more than rounding
     does, and by more than is left of the gradient (many times that, beyond its rounding errors).
     The two are one part from then on. Parts that end without such a row, or a prior that determines
     them likewise, are undetermined if any row joins them to others. Without a finite optimum the
@@ -308,24 +308,34 @@ class _Parts(NamedTuple):
     def _join(self, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         """Each part joins the neighbour behind its best row, if its equation tells the two apart.
 
-        That row must exceed the rounding, and all rows that leave the part what is left.
+        All rows to that neighbour must exceed the rounding, and all that leave the part what is
+        left.
         """
         is_joined, label, _ = state
         rows, size = self.comparisons, self.comparisons.num_items
         columns = jnp.stack([self.squares, self.left], axis=-1)
         squares, remains = jax.ops.segment_sum(columns, label, size).T
-        own, other = label[rows.a], label[rows.b]
-        across = jnp.where(own != other, self.gain, 0)
-        zero = jnp.zeros(size, across.dtype)
-        best = zero.at[own].max(across).at[other].max(across)
-        is_known = zero.at[own].add(across).at[other].add(across) > remains
-        noise = jnp.where(is_known, _root(squares), jnp.inf)
+        sides = ((label[rows.a], label[rows.b]), (label[rows.b], label[rows.a]))
+        across = jnp.where(label[rows.a] != label[rows.b], self.gain, 0)
         # One row for each part: of equals the first.
-        number, chosen = jnp.arange(len(rows)), jnp.full(size, len(rows))
-        for part in (own, other):
-            is_best = (across == best[part]) & (across > noise[part])
-            chosen = chosen.at[part].min(jnp.where(is_best, number, number.size))
-        is_new = jnp.zeros(number.size + 1, bool).at[chosen].set(True)[:-1]
+        number, none = jnp.arange(len(rows)), len(rows)
+        best = jnp.zeros(size, across.dtype)
+        for part, _ in sides:
+            best = best.at[part].max(across)
+        chosen = jnp.full(size, none)
+        for part, _ in sides:
+            is_best = (across > 0) & (across == best[part])
+            chosen = chosen.at[part].min(jnp.where(is_best, number, none))
+        neighbour = jnp.full(size, -1)
+        for part, other in sides:
+            neighbour = neighbour.at[part].max(jnp.where(number == chosen[part], other, -1))
+        zero = jnp.zeros(size, across.dtype)
+        total, to_neighbour = zero, zero
+        for part, other in sides:
+            total = total.at[part].add(across)
+            to_neighbour = to_neighbour.at[part].add(jnp.where(other == neighbour[part], across, 0))
+        is_told_apart = (to_neighbour > _root(squares)) & (total > remains)
+        is_new = jnp.zeros(none + 1, bool).at[jnp.where(is_told_apart, chosen, none)].set(True)[:-1]
         is_joined = is_joined | is_new
         return is_joined, connected_labels(rows, is_joined), jnp.any(is_new)
 

@@ -136,7 +136,7 @@ def evaluate(
     return Evaluation(
         gradient=gradient,
         norm=jnp.sqrt(partition.inner(gradient, gradient)),
-        size=jnp.sqrt(partition.inner(gradient, gradient * _inverse(diagonal))),
+        size=_size(gradient, diagonal, partition),
         curvature=curvature,
         diagonal=diagonal,
     )
@@ -185,7 +185,7 @@ def refine(
     held = precision * jnp.abs(scores)  # the scores in the pull are rounded, too
     squares = pull * pull + held * held + item_sums(comparisons, terms * terms)
     gradient, inverse = (pull + high) + low, _inverse(point.diagonal)
-    size = jnp.sqrt(partition.inner(gradient, gradient * inverse))
+    size = _size(gradient, point.diagonal, partition)
     ratios = gradient * _inverse(jnp.sqrt(squares))
     num_items = partition.total((squares > 0).astype(squares.dtype))
     ratio = jnp.sqrt(partition.inner(ratios, ratios) / jnp.maximum(num_items, 1))
@@ -200,8 +200,19 @@ def refine(
     )
 
 
+def _size(gradient: Array, diagonal: Array, partition: AbstractPartition) -> Array:
+    """√(gᵀ D⁻¹ g), at most the largest number.
+
+    Where all rows of an item are so saturated that their curvature underflows, its gradient is not
+    small: without it a step that goes far too far would look like progress.
+    """
+    info = jnp.finfo(diagonal.dtype)
+    inverse = jnp.where(gradient == 0, 0, 1 / jnp.maximum(diagonal, float(info.tiny)))
+    return jnp.minimum(jnp.sqrt(partition.inner(gradient, gradient * inverse)), float(info.max))
+
+
 def _inverse(diagonal: Array) -> Array:
-    """0 for 0: what no prior and no comparison holds has no gradient either."""
+    """1/D, and 0 for 0."""
     return jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
 
 
