@@ -326,7 +326,7 @@ class _Parts(NamedTuple):
         for part, _ in sides:
             is_best = (across > 0) & (across == best[part])
             chosen = chosen.at[part].min(jnp.where(is_best, number, none))
-        neighbour = jnp.full(size, -1)
+        neighbour = jnp.full(size, -1, label.dtype)
         for part, other in sides:
             neighbour = neighbour.at[part].max(jnp.where(number == chosen[part], other, -1))
         zero = jnp.zeros(size, across.dtype)
