@@ -119,10 +119,11 @@ def group_answers(judge: Judge) -> list[Answer | None]:
 
 
 def warm_starts(judge: Judge) -> Iterator[tuple[str, list]]:
-    """Names of warm starts and their initial scores; None if no optimum exists."""
+    """Names of warm starts and their initial scores; None if no optimum exists or none is known."""
     rng = np.random.default_rng(judge.problems[0].seed)
     n, dtype = judge.problems[0].num_items, judge.problems[0].setting.dtype
-    best = [None if x.scores is None else x.scores.astype(dtype) for x in judge.optima]
+    known = [x.scores is not None and bool(np.isfinite(x.scores).all()) for x in judge.optima]
+    best = [x.scores.astype(dtype) if ok else None for x, ok in zip(judge.optima, known, strict=True)]
     noise = rng.normal(size=n).astype(dtype)
     shift = np.asarray(1e8 if dtype == "float64" else 1e4, dtype)
     yield "optimum", best
