@@ -122,8 +122,8 @@ def warm_starts(judge: Judge) -> Iterator[tuple[str, list]]:
     """Names of warm starts and their initial scores; None if no optimum exists or none is known."""
     rng = np.random.default_rng(judge.problems[0].seed)
     n, dtype = judge.problems[0].num_items, judge.problems[0].setting.dtype
-    known = [x.scores is not None and bool(np.isfinite(x.scores).all()) for x in judge.optima]
-    best = [x.scores.astype(dtype) if ok else None for x, ok in zip(judge.optima, known, strict=True)]
+    found = [x.scores for x in judge.optima]
+    best = [None if x is None or not np.isfinite(x).all() else x.astype(dtype) for x in found]
     noise = rng.normal(size=n).astype(dtype)
     shift = np.asarray(1e8 if dtype == "float64" else 1e4, dtype)
     yield "optimum", best
