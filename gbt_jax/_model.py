@@ -109,6 +109,14 @@ class Model(eqx.Module):
         return per_item(mean, comparisons), per_item(precision, comparisons)
 
 
+def precision_on_host(model: Model, comparisons: Comparisons, dtype) -> np.ndarray:
+    """The precision of every item's prior, without compiling for its shape."""
+    std = np.asarray(model.prior_std).astype(dtype)
+    if std.shape == (comparisons.num_groups,) != (comparisons.num_items,):
+        std = std[np.asarray(comparisons.group)]
+    return np.broadcast_to(np.square(1 / std), (comparisons.num_items,))
+
+
 def per_item(parameter: Array, comparisons: Comparisons) -> Array:
     """A parameter of the prior for each item: given for all, by item, or by group."""
     by_group = comparisons.group is not None and parameter.shape == (comparisons.num_groups,)

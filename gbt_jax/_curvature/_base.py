@@ -1,29 +1,32 @@
 """What every factorised Hessian answers."""
 
 import abc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, PRNGKeyArray
 
-from .._util._arrays import ArrayLike, as_array, as_indices
+from .._util._arrays import ArrayLike, as_array, as_indices, is_concrete
 from ._levels import Levels
 
 
 class Edges(NamedTuple):
     """The comparisons as far as the Hessian knows them: ends, and w Φ''(t)."""
 
-    a: Array
-    b: Array
-    curvature: Array
+    a: Any
+    b: Any
+    curvature: Any
 
 
 class AbstractCurvature(eqx.Module):
-    """M = ∇²L at the optimum, ready for solves with it; made by `curvature`."""
+    """M = ∇²L at the optimum, ready for solves with it; made by `curvature`.
+
+    Its arrays are NumPy's, so that nothing is compiled for each size; traced ones under `jit`,
+    where there are solves alone. Methods without `reduced` return arrays of JAX.
+    """
 
     edges: eqx.AbstractVar[Edges]
     levels: eqx.AbstractVar[Levels]
@@ -34,27 +37,29 @@ class AbstractCurvature(eqx.Module):
         return self.levels.share.size
 
     @abc.abstractmethod
-    def reduced_solve(self, rhs: Array) -> Array:
+    def reduced_solve(self, rhs: Any) -> Any:
         """R @ rhs, of columns."""
 
     @abc.abstractmethod
-    def reduced_entries(self, a: Array, b: Array) -> Array:
+    def reduced_entries(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """R at rows a and columns b, one entry each."""
 
     @abc.abstractmethod
-    def reduced_draws(self, num: int, *, key: Array) -> Array:
+    def reduced_draws(self, num: int, *, key: PRNGKeyArray) -> np.ndarray:
         """Draws from the normal law of mean 0 and covariance R, one per column."""
 
     def solve(self, rhs: ArrayLike) -> Float[Array, " items *columns"]:
         """N @ rhs for a vector or the columns of a matrix."""
-        given = jnp.asarray(rhs)
+        given = np.asarray(rhs) if is_concrete(self, rhs) else as_array(rhs)
         columns = given.reshape(given.shape[0], -1)
-        return (self.reduced_solve(columns) + self.levels.apply(columns)).reshape(given.shape)
+        solved = self.reduced_solve(columns) + self.levels.apply(columns)
+        return as_array(solved.reshape(given.shape))
 
     def entries(self, a: ArrayLike, b: ArrayLike) -> Float[Array, " pairs"]:
         """n_ab for each pair of items; without a prior, under the constraint of mean zero."""
         first, second = self._pairs(a, b)
-        return self.reduced_entries(first, second) + self.levels.entries(first, second)
+        found = self.reduced_entries(first, second) + self.levels.entries(first, second)
+        return as_array(found)
 
     def diagonal(self) -> Float[Array, " items"]:
         """n_aa for each item; without a prior, under the constraint of mean zero."""
@@ -70,22 +75,22 @@ class AbstractCurvature(eqx.Module):
         levels = [self.levels.entries(x, x) for x in (first, second)]
         free = self.levels.is_free
         unknown = apart & (free[first] | free[second])
-        known = reduced + jnp.where(apart, levels[0] + levels[1], 0)
+        known = reduced + np.where(apart, levels[0] + levels[1], 0)
         # Rounding can leave a variance of zero slightly negative.
-        return jnp.where(unknown, jnp.inf, jnp.maximum(known, 0))
+        return as_array(np.where(unknown, np.inf, np.maximum(known, 0)).astype(reduced.dtype))
 
-    def draws(self, num: int, *, key: Array) -> Float[Array, " items num"]:
+    def draws(self, num: int, *, key: PRNGKeyArray) -> Float[Array, " items num"]:
         """Independent draws from the normal law of mean 0 and covariance N, one per column.
 
         Without a prior scores of mean zero are drawn.
         """
         own, level = jax.random.split(key)
         levels = self.levels
-        width = jnp.sqrt(levels.share * levels.variance)
+        width = np.sqrt(levels.share * levels.variance)
         common = width[:, None] * levels.common_draws(num, key=level)
-        return self.reduced_draws(num, key=own) + common
+        return as_array(self.reduced_draws(num, key=own) + common)
 
-    def _pairs(self, a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
+    def _pairs(self, a: ArrayLike, b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         ends = (as_indices(name, x, self.num_items) for name, x in (("a", a), ("b", b)))
         first, second = np.broadcast_arrays(*ends)
-        return as_array(first), as_array(second)
+        return first, second

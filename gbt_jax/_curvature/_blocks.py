@@ -5,23 +5,21 @@ similar sizes are stacked and inverted by LAPACK through NumPy: they are too sma
 gain anything, and nothing is compiled for each size.
 """
 
-import functools
-from typing import final
+from typing import Any, final
 
-import jax
 import numpy as np
-from jax import Array
+from jaxtyping import PRNGKeyArray
 
 from .._data._groups import GroupedRows, sort_by_group
 from .._inference._fit import Fit
 from .._inference._results import RESULTS
-from .._util._arrays import as_array, ranges
-from .._util._compilation import quick_options
+from .._util._arrays import ranges
+from .._util._limits import SMALL_CURVATURE_ITEMS
 from .._util._random import generator_of
 from .._util._threads import in_threads, num_workers
-from ..laws import AbstractRootLaw
 from ._base import AbstractCurvature, Edges
-from ._levels import Levels, diagonal_of, levels_of
+from ._elimination import dense_inverse
+from ._levels import Levels, parts_of_hessian
 
 _AT_ONCE = 2**19  # entries of matrices in the work of a thread: a few megabytes
 
@@ -38,7 +36,7 @@ class BlockCurvature(AbstractCurvature):
     edges: Edges
     levels: Levels
 
-    def reduced_solve(self, rhs: Array) -> Array:
+    def reduced_solve(self, rhs: Any) -> np.ndarray:
         """A product for each group."""
         given = np.asarray(rhs)
         solved = np.zeros_like(given)
@@ -48,9 +46,9 @@ class BlockCurvature(AbstractCurvature):
             columns = np.zeros((*blocks.shape[:2], given.shape[1]), given.dtype)
             columns[at] = given[items]
             solved[items] = (blocks @ columns)[at]
-        return as_array(solved)
+        return solved
 
-    def reduced_draws(self, num: int, *, key: Array) -> Array:
+    def reduced_draws(self, num: int, *, key: PRNGKeyArray) -> np.ndarray:
         """As in `_dense.py`, for each group."""
         generator, levels = generator_of(key), self.levels
         component, share = np.asarray(levels.component), np.asarray(levels.share / levels.held)
@@ -67,19 +65,18 @@ class BlockCurvature(AbstractCurvature):
             factor = _factors(filled)
             normal = generator.standard_normal((count, size, num), share.dtype)
             drawn[items] = (factor @ normal)[at]
-        return levels.remove(as_array(drawn))
+        return levels.remove(drawn)
 
-    def reduced_entries(self, a: Array, b: Array) -> Array:
+    def reduced_entries(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Looked up; zero between groups."""
-        first, second = np.asarray(a), np.asarray(b)
-        stack = self.stack[first]
-        together = (stack == self.stack[second]) & (self.number[first] == self.number[second])
-        found = np.zeros(first.shape, self.log_determinants.dtype)
+        stack = self.stack[a]
+        together = (stack == self.stack[b]) & (self.number[a] == self.number[b])
+        found = np.zeros(a.shape, self.log_determinants.dtype)
         for which, blocks in enumerate(self.blocks):
             here = np.flatnonzero(together & (stack == which))
-            x, y = first[here], second[here]
+            x, y = a[here], b[here]
             found[here] = blocks[self.number[x], self.place[x], self.place[y]]
-        return as_array(found)
+        return found
 
 
 def block_curvature(fit: Fit) -> BlockCurvature:
@@ -88,13 +85,10 @@ def block_curvature(fit: Fit) -> BlockCurvature:
     scores, is_good = np.asarray(fit.scores), np.atleast_1d(fit.result == RESULTS.successful)
     sizes = layout.num_items
     owner = np.repeat(np.arange(sizes.size), sizes)
-    a, b = np.asarray(rows.a), np.asarray(rows.b)
-    weight = np.where(is_good[owner[a]], np.asarray(rows.weight), 0).astype(scores.dtype)
+    weight = np.where(is_good[owner[np.asarray(rows.a)]], np.asarray(rows.weight), 0)
     scores = np.where(is_good[owner], scores, 0).astype(scores.dtype)
-    precision = np.asarray(fit.model.prior(rows, scores.dtype)[1])
-    row_curvature = _row_curvature(fit.model.law, weight, scores[a] - scores[b])
-    diagonal = diagonal_of(a, b, row_curvature, precision)
-    levels = levels_of(a, b, weight, precision, diagonal)
+    counted = rows._replace(weight=weight.astype(scores.dtype))
+    row_curvature, diagonal, levels = parts_of_hessian(fit.model, counted, scores)
     place = np.arange(owner.size) - layout.item_offsets[owner]
     classes, stack = np.unique(_rounded_up(sizes), return_inverse=True)
     blocks, number = [], np.zeros(sizes.size, int)
@@ -125,7 +119,7 @@ def block_curvature(fit: Fit) -> BlockCurvature:
         number=number[owner],
         place=place,
         log_determinants=log_determinants.astype(scores.dtype),
-        edges=Edges(rows.a, rows.b, as_array(row_curvature)),
+        edges=Edges(np.asarray(rows.a), np.asarray(rows.b), row_curvature),
         levels=levels,
     )
 
@@ -148,19 +142,6 @@ def _rounded_up(sizes: np.ndarray) -> np.ndarray:
     return np.where((power >= 4) & (sizes <= 3 * power // 4), 3 * power // 4, power)
 
 
-def _row_curvature(law: AbstractRootLaw, weight: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """w Φ''(t) of each comparison, in a shape that few data sets do not share."""
-    padding = (0, 2 ** max(t.size - 1, 1).bit_length() - t.size)
-    rows = np.pad(np.arange(t.size), padding)
-    return weight * np.asarray(_variances()(law.at_rows(rows), np.pad(t, padding)))[: t.size]
-
-
-@functools.cache
-def _variances():
-    # Run once for each data set, so that compiling is most of it.
-    return jax.jit(lambda law, t: law.variance(t), compiler_options=quick_options())
-
-
 def _inverses(
     groups: np.ndarray,
     size: int,
@@ -176,9 +157,9 @@ def _inverses(
     where = np.repeat(np.arange(groups.size), item_counts)
     place = items - np.repeat(layout.item_offsets[groups], item_counts)
 
-    def fill(column: np.ndarray | Array, padding: float | int) -> np.ndarray:
+    def fill(column: np.ndarray, padding: float | int) -> np.ndarray:
         result = np.full((groups.size, size), padding, np.float64)
-        result[where, place] = np.asarray(column)[items]
+        result[where, place] = column[items]
         return result
 
     flat = np.repeat(np.arange(groups.size), counts) * size * size
@@ -194,12 +175,21 @@ def _inverses(
     matrix[:, diagonal, diagonal] += fill(item_diagonal, 1)
     scale = 1 / np.sqrt(matrix[:, diagonal, diagonal])
     scaled = matrix * scale[:, :, None] * scale[:, None, :]
-    whole = np.linalg.inv(scaled) * scale[:, :, None] * scale[:, None, :]
+    inverse, log_determinant = _invert(scaled)
+    whole = inverse * scale[:, :, None] * scale[:, None, :]
     held = fill(levels.held, 1)
     reduced = whole - outer / held[:, :, None]
     reduced = 0.5 * (reduced + reduced.transpose(0, 2, 1))
     reduced *= ((component >= 0)[:, :, None]) & ((component >= 0)[:, None, :])
     instead = np.log(np.where(precision > 0, precision, 1))
     correction = np.where(share > 0, instead - np.log(held), 0)
-    determinant = np.linalg.slogdet(scaled)[1] - 2 * np.sum(np.log(scale), axis=1)
-    return reduced, determinant + np.sum(share * correction, axis=1)
+    log_determinant -= 2 * np.sum(np.log(scale), axis=1)
+    return reduced, log_determinant + np.sum(share * correction, axis=1)
+
+
+def _invert(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(inverses, logarithms of determinants) of positive definite matrices."""
+    if len(matrices) > 1 or matrices.shape[1] <= SMALL_CURVATURE_ITEMS:
+        return np.linalg.inv(matrices), np.linalg.slogdet(matrices)[1]
+    inverse, log_determinant = dense_inverse(matrices[0])
+    return inverse[None], np.array([log_determinant])

@@ -68,7 +68,7 @@ def inverse_diagonal(of: Elimination) -> np.ndarray:
         return _dense_diagonal(of.matrix)
     size = of.items.size + sum(one.items.size for one in of.rounds)
     inverse = np.zeros((size, size))  # of which only the entries that are needed are touched
-    inverse[np.ix_(of.items, of.items)] = _dense_inverse(of.matrix)
+    inverse[np.ix_(of.items, of.items)] = dense_inverse(of.matrix)[0]
     for one in reversed(of.rounds):
         _put_back(inverse, one)
     return inverse.diagonal().copy()
@@ -139,10 +139,12 @@ def _put_back(inverse: np.ndarray, one: _Round) -> None:
     inverse[one.items, one.items] = own
 
 
-def _dense_inverse(matrix: np.ndarray) -> np.ndarray:
+def dense_inverse(matrix: np.ndarray) -> tuple[np.ndarray, float]:
+    """(the inverse, the logarithm of the determinant) of a positive definite matrix."""
     factor = _lapack("potrf", matrix.T)
+    log_determinant = 2 * float(np.sum(np.log(np.diagonal(factor))))
     lower = np.tril(_lapack("potri", factor))
-    return lower + np.tril(lower, -1).T
+    return lower + np.tril(lower, -1).T, log_determinant
 
 
 def _dense_diagonal(matrix: np.ndarray) -> np.ndarray:

@@ -2,16 +2,21 @@
 
 import functools
 import math
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import PRNGKeyArray
 
 from .._data._comparisons import Comparisons
-from .._inference._objective import hessian_product
+from .._data._incidence import item_sums_on_host, weighted_product
+from .._inference._ladder import fill, items_rung, pad_comparisons
 from .._model import Model
+from .._util._arrays import as_array
+from .._util._random import generator_of
 from ..solvers._newton import conjugate_gradients, scale_by_diagonal
 from ._base import AbstractCurvature, Edges
 from ._levels import Levels, parts_of_hessian
@@ -26,54 +31,78 @@ class Estimate(NamedTuple):
     error: Array
 
 
+class _System(eqx.Module):
+    """M with κ u_c u_cᵀ added for each level that is split off, padded to few shapes."""
+
+    comparisons: Comparisons
+    curvature: Any
+    diagonal: Any
+    levels: Levels
+
+    def product(self, v: Array) -> Array:
+        levels = self.levels
+        image = weighted_product(self.comparisons, self.curvature, levels.precision, v)
+        return image + levels.added * (v - levels.remove(v[:, None])[:, 0])
+
+
 @final
 class IterativeCurvature(AbstractCurvature):
     """By conjugate gradients on the list of comparisons: for graphs too large for a matrix."""
 
-    model: Model
-    comparisons: Comparisons
-    hessian_diagonal: Array
+    hessian_diagonal: np.ndarray
     edges: Edges
     levels: Levels
+    system: _System
 
-    def reduced_solve(self, rhs: Array) -> Array:
+    def reduced_solve(self, rhs: np.ndarray) -> np.ndarray:
         """Blocks of columns, each until its last one has ended."""
-        width = min(_BLOCK, rhs.shape[1])
-        blocks = range(0, rhs.shape[1], max(width, 1))
-        # Padding with zeros ends at once and saves compilations.
-        padded = jnp.pad(rhs, ((0, 0), (0, -rhs.shape[1] % max(width, 1))))
-        solved = [_checked_block(self, padded[:, start : start + width]) for start in blocks]
-        return jnp.concatenate([*solved, rhs[:, :0]], axis=1)[:, : rhs.shape[1]]
+        size, count = rhs.shape
+        solved = np.empty_like(rhs)
+        for start in range(0, count, _BLOCK):
+            given = rhs[:, start : start + _BLOCK]
+            # Columns of zeros end at once.
+            width = 1 if count == 1 else _BLOCK
+            block = np.zeros((self.system.diagonal.size, width), rhs.dtype)
+            block[:size, : given.shape[1]] = given
+            found, error = _solve_block(self.system, block)
+            if error > float(np.finfo(rhs.dtype).eps) ** 0.5:
+                raise RuntimeError(
+                    "conjugate gradients did not solve with the Hessian: a residual of "
+                    f"{float(error):.0e} of the right-hand side is left"
+                )
+            solved[:, start : start + _BLOCK] = np.asarray(found)[:size, : given.shape[1]]
+        return solved
 
-    def reduced_entries(self, a: Array, b: Array) -> Array:
+    def reduced_entries(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """One solve for each distinct item of the shorter list."""
-        if np.unique(np.asarray(a)).size < np.unique(np.asarray(b)).size:
+        if np.unique(a).size < np.unique(b).size:
             a, b = b, a
-        columns, place = np.unique(np.asarray(b), return_inverse=True)
+        columns, place = np.unique(b, return_inverse=True)
         found = np.zeros(place.size, self.edges.curvature.dtype)
         for start in range(0, columns.size, _BLOCK):
             wanted = np.flatnonzero((place >= start) & (place < start + _BLOCK))
-            block = np.zeros((self.comparisons.num_items, _BLOCK), found.dtype)
+            block = np.zeros((self.num_items, _BLOCK), found.dtype)
             chosen = columns[start : start + _BLOCK]
             block[chosen, np.arange(chosen.size)] = 1
-            solved = np.asarray(_checked_block(self, jnp.asarray(block)))
-            found[wanted] = solved[np.asarray(a)[wanted], place[wanted] - start]
-        return jnp.asarray(found)
+            found[wanted] = self.reduced_solve(block)[a[wanted], place[wanted] - start]
+        return found
 
-    def reduced_draws(self, num: int, *, key: Array) -> Array:
+    def reduced_draws(self, num: int, *, key: PRNGKeyArray) -> np.ndarray:
         """Draws with the covariance M, solved with M: no factorisation is needed."""
         return self.reduced_solve(self._pulls(num, key=key))
 
-    def _pulls(self, num: int, *, key: Array) -> Array:
+    def _pulls(self, num: int, *, key: PRNGKeyArray) -> np.ndarray:
         """Draws with mean 0 and covariance M: P^½ z + Bᵀ C^½ z', for M = P + Bᵀ C B."""
-        prior, row = jax.random.split(key)
         a, b, curvature = self.edges
-        precision, dtype = self.levels.precision, curvature.dtype
-        of_items = jax.random.normal(prior, (self.num_items, num), dtype)
-        of_rows = jnp.sqrt(curvature)[:, None] * jax.random.normal(row, (a.size, num), dtype)
-        return (jnp.sqrt(precision)[:, None] * of_items).at[a].add(of_rows).at[b].add(-of_rows)
+        generator, dtype = generator_of(key), curvature.dtype
+        pulls = np.empty((self.num_items, num), dtype)
+        precision, width = np.sqrt(self.levels.precision), np.sqrt(curvature)
+        for column in range(num):
+            of_rows = width * generator.standard_normal(a.size, dtype)
+            pulls[:, column] = item_sums_on_host(a, b, of_rows, self.num_items, sign=-1)
+        return pulls + precision[:, None] * generator.standard_normal(pulls.shape, dtype)
 
-    def estimated_diagonal(self, num: int = 100, *, key: Array) -> Estimate:
+    def estimated_diagonal(self, num: int = 100, *, key: PRNGKeyArray) -> Estimate:
         """n_aa for each item from `num` solves instead of one per item.
 
         Of a normal vector x with precision matrix M, Var(x_i) = 1/m_ii + Var(E[x_i | the others]),
@@ -84,30 +113,35 @@ class IterativeCurvature(AbstractCurvature):
         # The level of a component is drawn with the precision p + κ of the matrix that is solved
         # with, and put right afterwards: a weak prior would drown the rest.
         levels, held = self.levels, self.levels.held
-        width = jnp.sqrt(levels.share)[:, None] * levels.common_draws(num, key=level)
+        width = np.sqrt(levels.share)[:, None] * levels.common_draws(num, key=level)
         pulls = self._pulls(num, key=own)
-        x = self.reduced_solve(pulls) + lax.rsqrt(held)[:, None] * width
-        image = levels.remove(pulls) + jnp.sqrt(held)[:, None] * width
+        x = self.reduced_solve(pulls) + width / np.sqrt(held)[:, None]
+        image = levels.remove(pulls) + np.sqrt(held)[:, None] * width
         diagonal = self.hessian_diagonal + levels.added * levels.share
-        squares = jnp.square(x - image / diagonal[:, None])
-        mean = jnp.mean(squares, axis=1)
+        squares = np.square(x - image / diagonal[:, None])
+        mean = np.mean(squares, axis=1)
         instead = levels.share * (levels.variance - 1 / held)
-        return Estimate(1 / diagonal + mean + instead, math.sqrt(2 / num) * mean)
+        found = 1 / diagonal + mean + instead, math.sqrt(2 / num) * mean
+        return Estimate(*(as_array(x) for x in found))
 
     def estimated_log_determinant(
-        self, num: int = 30, *, key: Array, lanczos_steps: int = 100
+        self, num: int = 30, *, key: PRNGKeyArray, lanczos_steps: int = 100
     ) -> Estimate:
         """log det M by stochastic Lanczos quadrature, `num` probes of so many products each.
 
         The error is the standard error over probes and the difference that half the steps make.
         """
         steps = min(lanczos_steps, self.num_items)
-        signs = jax.random.rademacher(key, (num, self.num_items), self.edges.curvature.dtype)
-        logs, half_logs = _quadratures(self, signs, steps=steps)
-        mean, spread = jnp.mean(logs), jnp.std(logs, ddof=1) / math.sqrt(num)
-        truncated = jnp.abs(mean - jnp.mean(half_logs))
-        known = _known_log_determinant(self)
-        return Estimate(known + mean, jnp.sqrt(jnp.square(spread) + jnp.square(truncated)))
+        # Probes that are zero where items were added stay so.
+        signs = np.zeros((num, self.system.diagonal.size), self.edges.curvature.dtype)
+        signs[:, : self.num_items] = (
+            2 * generator_of(key).integers(2, size=(num, self.num_items)) - 1
+        )
+        logs, half_logs = (np.asarray(x) for x in _quadratures(self.system, signs, steps=steps))
+        mean, spread = np.mean(logs), np.std(logs, ddof=1) / math.sqrt(num)
+        error = np.hypot(spread, mean - np.mean(half_logs))
+        value = _known_log_determinant(self) + mean
+        return Estimate(*(as_array(np.asarray(x, signs.dtype)) for x in (value, error)))
 
 
 def iterative_curvature(
@@ -115,78 +149,70 @@ def iterative_curvature(
 ) -> IterativeCurvature:
     """Evaluate M at the scores."""
     curvature, diagonal, levels = parts_of_hessian(model, comparisons, scores)
+    padded, size = pad_comparisons(comparisons), items_rung(diagonal.size)
+    # Items that are added have 1 on the diagonal, and no level is split off.
+    own = np.arange(size, dtype=levels.component.dtype)
+    own[: diagonal.size] = levels.component
+    names = {"share": 0, "variance": 0, "precision": 1, "added": 0, "held": 1}
+    columns = {name: fill(getattr(levels, name), size, x) for name, x in names.items()}
     return IterativeCurvature(
-        model=model,
-        comparisons=comparisons,
         hessian_diagonal=diagonal,
-        edges=Edges(comparisons.a, comparisons.b, curvature),
+        edges=Edges(np.asarray(comparisons.a), np.asarray(comparisons.b), curvature),
         levels=levels,
+        system=_System(
+            comparisons=padded,
+            curvature=fill(curvature, padded.value.size, 0),
+            diagonal=fill(diagonal + levels.added * levels.share, size, 1),
+            levels=Levels(own, **columns, is_loose=levels.is_loose),
+        ),
     )
 
 
-def _checked_block(of: IterativeCurvature, rhs: Array) -> Array:
-    solved, error = _solve_block(of, rhs)
-    if error > float(jnp.finfo(rhs.dtype).eps) ** 0.5:
-        raise RuntimeError(
-            f"conjugate gradients did not solve with the Hessian: a residual of {float(error):.0e} "
-            "of the right-hand side is left"
-        )
-    return solved
-
-
 @jax.jit
-def _solve_block(of: IterativeCurvature, rhs: Array) -> tuple[Array, Array]:
-    """R @ rhs and the largest relative residual, with κ u_c u_cᵀ added to M as in `_dense.py`.
+def _solve_block(system: _System, rhs: Array) -> tuple[Array, Array]:
+    """R @ rhs and the largest relative residual.
 
     Solved twice, the second time for what rounding left of the first.
     """
-    levels = of.levels
-
-    product = functools.partial(_held_product, of)
+    levels = system.levels
     solve = functools.partial(
         conjugate_gradients,
-        product,
-        precondition=scale_by_diagonal(of.hessian_diagonal + levels.added * levels.share),
+        system.product,
+        precondition=scale_by_diagonal(system.diagonal),
         tolerance=float(jnp.finfo(rhs.dtype).eps),
-        max_steps=20 * of.num_items + 100,
+        max_steps=20 * rhs.shape[0] + 100,
     )
 
     def column(b: Array) -> tuple[Array, Array]:
         x = solve(rhs=b).direction
-        x = x + solve(rhs=b - product(x)).direction
+        x = x + solve(rhs=b - system.product(x)).direction
         size = jnp.linalg.norm(b)
-        return x, jnp.linalg.norm(b - product(x)) / jnp.where(size > 0, size, 1)
+        return x, jnp.linalg.norm(b - system.product(x)) / jnp.where(size > 0, size, 1)
 
     solved, errors = jax.vmap(column, 1, (1, 0))(levels.remove(rhs))
     return levels.remove(solved), jnp.max(errors, initial=0)
 
 
-def _held_product(of: IterativeCurvature, v: Array) -> Array:
-    """M v with κ u_c u_cᵀ added to M as in `_dense.py`."""
-    image = hessian_product(of.model, of.comparisons, of.edges.curvature, v)
-    return image + of.levels.added * (v - of.levels.remove(v[:, None])[:, 0])
-
-
-def _known_log_determinant(of: IterativeCurvature) -> Array:
-    """What is known of log det M: the diagonal, and the levels put right as in `_dense.py`."""
+def _known_log_determinant(of: IterativeCurvature) -> float:
+    """What is known of log det M: the diagonal, and the levels put right as in `_blocks.py`."""
     levels = of.levels
-    instead = jnp.log(jnp.where(levels.precision > 0, levels.precision, 1))
-    correction = jnp.where(levels.share > 0, instead - jnp.log(levels.held), 0)
-    scales = jnp.log(of.hessian_diagonal + levels.added * levels.share)
-    return jnp.sum(scales) + jnp.sum(levels.share * correction)
+    instead = np.log(np.where(levels.precision > 0, levels.precision, 1))
+    correction = np.where(levels.share > 0, instead - np.log(levels.held), 0)
+    scales = np.log(of.hessian_diagonal + levels.added * levels.share)
+    return float(np.sum(scales) + np.sum(levels.share * correction))
 
 
 @functools.partial(jax.jit, static_argnames=("steps",))
-def _quadratures(of: IterativeCurvature, signs: Array, *, steps: int) -> tuple[Array, Array]:
+def _quadratures(system: _System, signs: Array, *, steps: int) -> tuple[Array, Array]:
     """zᵀ log(S) z of each probe z by `steps` of Lanczos' method, and by half as many.
 
     S = D^−½ M D^−½ has a unit diagonal, and so a narrower spectrum than M.
     """
-    scale = lax.rsqrt(of.hessian_diagonal + of.levels.added * of.levels.share)
+    scale = lax.rsqrt(system.diagonal)
 
     def advance(state, _):
         before, here, off = state
-        image = scale * _held_product(of, scale * here) - off * before
+        image = scale * system.product(scale * here) - off * before
         middle = jnp.vdot(here, image)
         image = image - middle * here
         size = jnp.linalg.norm(image)
@@ -207,7 +233,7 @@ def _quadratures(of: IterativeCurvature, signs: Array, *, steps: int) -> tuple[A
             values, vectors = jnp.linalg.eigh(tridiagonal)
             weights = jnp.square(vectors[0])
             logs = jnp.log(jnp.where(values > 0, values, 1))
-            return z.size * jnp.sum(jnp.where(weights > 0, weights * logs, 0))
+            return jnp.vdot(z, z) * jnp.sum(jnp.where(weights > 0, weights * logs, 0))
 
         return integral(steps), integral(max(steps // 2, 1))
 

@@ -15,20 +15,21 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import PRNGKeyArray
 
 from .._data._comparisons import Comparisons
 from .._data._graph import component_numbers
 from .._data._incidence import item_sums_on_host
-from .._inference._objective import row_derivatives
-from .._model import Model
+from .._inference._ladder import row_derivatives
+from .._model import Model, precision_on_host
 from .._util._arrays import ArrayLike
+from .._util._random import generator_of
 
 
 class Levels(eqx.Module):
-    """The directions u_c that are split off, and N along them: arrays of JAX, or of NumPy."""
+    """The directions u_c that are split off, and N along them: arrays of NumPy, or traced."""
 
     component: Any  # of each item, the number of one of its items
     share: Any  # of each item, the square of its entry of u_c; 0 where nothing is split off
@@ -43,40 +44,44 @@ class Levels(eqx.Module):
         """Items whose component no prior holds."""
         return (self.share > 0) & (self.precision == 0)
 
-    # Jitted, because every operation by itself would be compiled for every shape.
-    @jax.jit
-    def remove(self, x: Array) -> Array:
+    def remove(self, x: Any) -> Any:
         """Columns without their components along u_c."""
         return x - self._means(x)
 
-    @jax.jit
-    def apply(self, x: Array) -> Array:
+    def apply(self, x: Any) -> Any:
         """Σ_c u_c u_cᵀ x / p_c."""
         return self.variance[:, None] * self._means(x)
 
-    @jax.jit
-    def entries(self, a: Array, b: Array) -> Array:
+    def entries(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Entries of the same matrix."""
         together = self.component[a] == self.component[b]
-        return jnp.where(together, (self.share * self.variance)[a], 0)
+        return together * (self.share * self.variance)[a]
 
-    def differences(self, items: ArrayLike, a: Array, b: Array) -> Array:
+    def differences(self, items: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """The same matrix times e_a − e_b, at some items; NaN where there is no prior to say."""
-        own = jnp.where(self.is_free, jnp.nan, self.variance)
+        own = np.where(self.is_free, np.nan, self.variance)
 
-        def column(end: Array) -> Array:
-            together = self.component[jnp.asarray(items)][:, None] == self.component[end][None, :]
-            return jnp.where(together, (self.share * own)[end][None, :], 0)
+        def column(end: np.ndarray) -> np.ndarray:
+            together = self.component[items][:, None] == self.component[end][None, :]
+            return np.where(together, (self.share * own)[end][None, :], 0)
 
         return column(a) - column(b)
 
-    def common_draws(self, num: int, *, key: Array) -> Array:
+    def common_draws(self, num: int, *, key: PRNGKeyArray) -> np.ndarray:
         """Standard normal draws, one per column, the same for all items of a component."""
         shape = (self.component.size, num)
-        return jax.random.normal(key, shape, self.share.dtype)[self.component]
+        return generator_of(key).standard_normal(shape, self.share.dtype)[self.component]
 
-    def _means(self, x: Array) -> Array:
-        totals = jax.ops.segment_sum(x, self.component, x.shape[0])
+    def _means(self, x: Any) -> Any:
+        if isinstance(x, np.ndarray) and isinstance(self.component, np.ndarray):
+            # Components are numbered by items: sums over sorted items compile nothing.
+            order = np.argsort(self.component, kind="stable")
+            first = np.flatnonzero(np.diff(self.component[order], prepend=-1))
+            totals = np.zeros_like(x)
+            if first.size:
+                totals[self.component[order[first]]] = np.add.reduceat(x[order], first, axis=0)
+        else:
+            totals = jax.ops.segment_sum(x, self.component, x.shape[0])
         return self.share[:, None] * totals[self.component]
 
 
@@ -117,21 +122,13 @@ def levels_of(
 
 
 def parts_of_hessian(
-    model: Model, comparisons: Comparisons, scores: Array
-) -> tuple[Array, Array, Levels]:
-    """(w Φ'' of each comparison, the diagonal of M, the levels), of one problem."""
+    model: Model, comparisons: Comparisons, scores: ArrayLike
+) -> tuple[np.ndarray, np.ndarray, Levels]:
+    """(w Φ'' of each comparison, the diagonal of M, the levels)."""
     _, curvature = row_derivatives(model, comparisons, scores)
-    _, precision = model.prior(comparisons, scores.dtype)
-    columns = comparisons.a, comparisons.b, comparisons.weight, precision
-    a, b, weight, held = (np.asarray(x) for x in columns)
-    diagonal = diagonal_of(a, b, np.asarray(curvature), held)
-    levels = levels_of(a, b, weight, held, diagonal)
-    return curvature, jnp.asarray(diagonal), jax.tree.map(jnp.asarray, levels)
-
-
-def diagonal_of(
-    a: np.ndarray, b: np.ndarray, curvature: np.ndarray, precision: np.ndarray
-) -> np.ndarray:
-    """The diagonal of M."""
+    precision = precision_on_host(model, comparisons, curvature.dtype)
+    columns = comparisons.a, comparisons.b, comparisons.weight
+    a, b, weight = (np.asarray(x) for x in columns)
     sums = item_sums_on_host(a, b, curvature, precision.size)
-    return (precision + sums).astype(precision.dtype)
+    diagonal = (precision + sums).astype(precision.dtype)
+    return curvature, diagonal, levels_of(a, b, weight, precision, diagonal)

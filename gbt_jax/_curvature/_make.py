@@ -6,8 +6,9 @@ from jaxtyping import Float, PRNGKeyArray
 
 from .._inference._fit import Fit, check_fit
 from .._inference._gauge import is_regularised
-from .._inference._objective import row_derivatives
+from .._inference._ladder import row_derivatives
 from .._inference._results import RESULTS
+from .._model import precision_on_host
 from .._util._arrays import as_array
 from .._util._limits import (
     DENSE_CURVATURE_ITEMS,
@@ -74,10 +75,9 @@ def _elimination(fit: Fit) -> Elimination | None:
     is_known = is_regularised(fit.model, rows)
     if not (is_known and SMALL_CURVATURE_ITEMS < size <= ELIMINATION_ITEMS):
         return None
-    _, precision = fit.model.prior(rows, fit.scores.dtype)
     _, row_curvature = row_derivatives(fit.model, rows, fit.scores)
-    columns = rows.a, rows.b, row_curvature, precision
-    return eliminate(*(np.asarray(x) for x in columns))
+    precision = precision_on_host(fit.model, rows, fit.scores.dtype)
+    return eliminate(np.asarray(rows.a), np.asarray(rows.b), row_curvature, precision)
 
 
 def refuse_unfinished(fit: Fit) -> None:

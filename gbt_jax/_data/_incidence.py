@@ -59,9 +59,11 @@ def group_columns(
     return columns.at[comparisons.b, member].add(-rows)
 
 
-def item_sums_on_host(a: np.ndarray, b: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
-    """`item_sums` with NumPy, which compiles nothing for each size."""
-    return np.bincount(a, rows, size) + np.bincount(b, rows, size)
+def item_sums_on_host(
+    a: np.ndarray, b: np.ndarray, rows: np.ndarray, size: int, *, sign: int = 1
+) -> np.ndarray:
+    """`item_sums` with NumPy, which compiles nothing for each size; `transpose` by a sign of −1."""
+    return np.bincount(a, rows, size) + sign * np.bincount(b, rows, size)
 
 
 def _zeros(comparisons: Comparisons, rows: Array) -> Array:

@@ -101,7 +101,7 @@ def certify(
     # Where that underflows there is still a distance; without a prior there is no bound.
     bound = jnp.maximum(bound, jnp.where(distance > 0, float(jnp.finfo(scores.dtype).tiny), 0))
     bound = jnp.where(jnp.isinf(variance), jnp.inf, bound)
-    is_certified = _is_zero(comparisons, gradient, errors, partition)
+    is_certified = _is_zero(comparisons, gradient, errors, row_errors > 0, partition)
     if isinstance(gauge, ComponentGauge):
         sums = _Sums(gradient, errors, precision, pull_error)
         is_weak = partition.largest(gauge.is_weak.astype(jnp.int32)) > 0
@@ -130,7 +130,11 @@ def _norm(x: Array, partition: AbstractPartition) -> Array:
 
 
 def _is_zero(
-    comparisons: Comparisons, gradient: Array, errors: Array, partition: AbstractPartition
+    comparisons: Comparisons,
+    gradient: Array,
+    errors: Array,
+    is_compared: Array,
+    partition: AbstractPartition,
 ) -> Array:
     """Whether the gradient of each problem is zero as far as arithmetic can tell.
 
@@ -139,7 +143,7 @@ def _is_zero(
     # Beside a weight of 1 a solver cannot see less: the square underflows.
     least = float(jnp.finfo(errors.dtype).tiny) ** 0.5
     ratio = gradient / jnp.maximum(errors, least)
-    num_items = partition.total((errors > 0).astype(errors.dtype))
+    num_items = jnp.maximum(partition.total(is_compared.astype(errors.dtype)), 1)
     num_rows = partition.at(comparisons.a).total((comparisons.weight > 0).astype(errors.dtype))
     # The mean over items of n is 2 rows/items.
     return partition.inner(ratio, ratio) <= _ZERO**2 * (num_items + 2 * num_rows / _LONG)

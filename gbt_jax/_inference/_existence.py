@@ -2,18 +2,10 @@
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from .._data._comparisons import Comparisons
-from .._model import Model
-
-
-def _edge(model: Model, comparisons: Comparisons) -> Array:
-    """Values from here on are the most that a comparison can say: of all rows, or of each."""
-    dtype = comparisons.value.dtype
-    return jnp.asarray(model.law.max_value, dtype) * (1 - 64 * jnp.finfo(dtype).eps)
+from .._model import Model, precision_on_host
 
 
 def may_be_unbounded(model: Model) -> bool:
@@ -43,14 +35,15 @@ def unbounded_items(model: Model, comparisons: Comparisons) -> Unbounded:
     from scipy.sparse.csgraph import connected_components
 
     values, counts = np.asarray(comparisons.value), np.asarray(comparisons.weight) > 0
-    top = np.asarray(_edge(model, comparisons))  # one number, or one per row
+    # Values from here on are the most that a comparison can say: of all rows, or of each.
+    top = np.asarray(model.law.max_value, values.dtype) * (1 - 64 * np.finfo(values.dtype).eps)
     a, b = np.asarray(comparisons.a), np.asarray(comparisons.b)
     a_crushed, b_crushed = values <= -top, values >= top
     # An arrow to the winner; rows that crush nobody have one back, rows that do not count go home.
     low, high = np.where(a_crushed, a, b), np.where(a_crushed, b, a)
     back = np.flatnonzero(counts & ~a_crushed & ~b_crushed)
-    _, precision = model.prior(comparisons, comparisons.value.dtype)
-    held = np.flatnonzero(np.asarray(precision) > 0).astype(a.dtype)
+    precision = precision_on_host(model, comparisons, comparisons.value.dtype)
+    held = np.flatnonzero(precision > 0).astype(a.dtype)
     ground = np.full(held.size, comparisons.num_items, a.dtype)
     tails = np.concatenate([low, high[back], held, ground])
     heads = np.concatenate([np.where(counts, high, low), low[back], ground, held])

@@ -194,7 +194,8 @@ def find_gauge(
 ) -> AbstractGauge:
     """The gauge of comparisons, or of several problems side by side.
 
-    `is_regularised` and `is_connected` (all items by comparisons) say what is known beforehand.
+    `is_regularised` and `is_connected` (all items that were compared are connected, and no item
+    has a prior) say what is known beforehand.
     """
     size, dtype = comparisons.num_items, comparisons.value.dtype
     mean, precision = model.prior(comparisons, dtype)
@@ -202,12 +203,14 @@ def find_gauge(
     level = jnp.broadcast_to(partition.spread(means), (size,))
     if is_regularised:
         return Regularised(level)
-    total = partition.largest(item_sums(comparisons, comparisons.weight))
+    sums = item_sums(comparisons, comparisons.weight)
+    total = partition.largest(sums)
     heaviest = partition.at(comparisons.a).largest(comparisons.weight)
     threshold = _weak_precision(dtype, total, total / jnp.where(heaviest > 0, heaviest, 1))
     is_weak = partition.largest(1 / precision) >= 1 / threshold
     weak_items = jnp.broadcast_to(partition.spread(is_weak), (size,))
-    columns = jnp.stack([precision, jnp.ones_like(precision), precision * mean], axis=-1)
+    counts = (sums > 0).astype(dtype) if is_connected else jnp.ones_like(precision)
+    columns = jnp.stack([precision, counts, precision * mean], axis=-1)
     if is_connected:
         component, sums = None, jnp.sum(columns, axis=0)[None, :]
     else:
@@ -223,10 +226,10 @@ def find_gauge(
     inverse = 1 / jnp.where(has_prior, total, 1)
     return ComponentGauge(
         component=component,
-        share=jnp.where(has_prior, precision * inverse, 1 / members),
+        share=jnp.where(has_prior, precision * inverse, counts / members),
         mean=jnp.where(has_prior, mean, 0),
         # One item with a firm prior determines the level of all that are connected with it.
-        is_free=weak_items & (total <= partition.spread(threshold)),
-        is_weak=weak_items,
+        is_free=weak_items & (counts > 0) & (total <= partition.spread(threshold)),
+        is_weak=weak_items & (counts > 0),
         level=jnp.where(weak_items, jnp.where(has_prior, pull * inverse, 0), level),
     )

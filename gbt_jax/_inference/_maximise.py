@@ -14,7 +14,7 @@ from .._data._comparisons import Comparisons
 from .._data._groups import sort_by_group
 from .._data._partition import AbstractPartition
 from .._model import Model
-from .._util._arrays import ArrayLike, floating, is_concrete, whole_number
+from .._util._arrays import ArrayLike, as_array, at_once, floating, is_concrete, whole_number
 from .._util._compilation import quick_options
 from .._util._limits import DENSE_FIT_ITEMS
 from ..solvers._solvers import AbstractSolver, NewtonCG, NewtonCholesky
@@ -22,6 +22,7 @@ from ._batch import Answer, fit_groups
 from ._existence import Unbounded, may_be_unbounded, unbounded_items
 from ._fit import Fit, FitError, Stats, explain, fit_of_group
 from ._gauge import is_regularised
+from ._ladder import pad
 from ._optimum import Known, differentiable_optimum, map_optimum
 from ._results import RESULTS, Result
 from ._validity import refuse_outside
@@ -83,7 +84,7 @@ def fit(
         found = _program(model, comparisons, start, tolerances, known=Known(), **options)
         return _as_fit(found, model, comparisons)
     # Inside of somebody's jit or scan, a fit of constants is computed at once.
-    with jax.ensure_compile_time_eval():
+    with at_once():
         solve = _fit_one
         if has_groups and isinstance(options["solver"], NewtonCG):
             solve = functools.partial(fit_groups, progress=progress, sharding=sharding)
@@ -194,7 +195,8 @@ def _fit_one(model, comparisons, start, tolerances, *, solver, max_steps) -> Ans
     known = Known(is_regularised(model, comparisons), unbounded.is_connected)
     run = _quick_program() if comparisons.num_items <= DENSE_FIT_ITEMS else _program
     options = {"solver": solver, "max_steps": max_steps, "known": known}
-    return run(model, comparisons, start, tolerances, **options)
+    found = run(*pad(model, comparisons, start), tolerances, **options)
+    return found._replace(scores=as_array(np.asarray(found.scores)[: comparisons.num_items]))
 
 
 def _fit_one_by_one(model, comparisons, start, tolerances, **options) -> Answer:

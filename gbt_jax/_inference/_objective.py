@@ -183,11 +183,12 @@ def refine(
     high, low, _ = exact_sums(comparisons, slopes, bound, partition)
     pull = precision * (scores - mean)
     held = precision * jnp.abs(scores)  # the scores in the pull are rounded, too
-    squares = pull * pull + held * held + item_sums(comparisons, terms * terms)
+    row_squares = item_sums(comparisons, terms * terms)
+    squares = pull * pull + held * held + row_squares
     gradient, inverse = (pull + high) + low, _inverse(point.diagonal)
     size = _size(gradient, point.diagonal, partition)
     ratios = gradient * _inverse(jnp.sqrt(squares))
-    num_items = partition.total((squares > 0).astype(squares.dtype))
+    num_items = partition.total((row_squares > 0).astype(squares.dtype))  # that were compared
     ratio = jnp.sqrt(partition.inner(ratios, ratios) / jnp.maximum(num_items, 1))
     whole = jnp.sqrt(partition.inner(squares, inverse))
     even = size / jnp.where(ratio > 0, _UNEVEN * ratio, 1)
@@ -222,13 +223,6 @@ def hessian_product(
     """∇²L · direction."""
     _, precision = model.prior(comparisons, direction.dtype)
     return weighted_product(comparisons, curvature, precision, direction)
-
-
-@jax.jit
-def row_derivatives(model: Model, comparisons: Comparisons, scores: Array) -> tuple[Array, Array]:
-    """(w (Φ'(t) − r), w Φ''(t)) of every comparison: its derivatives in t."""
-    t, (value, weight) = differences(comparisons, scores), _columns(comparisons, scores.dtype)
-    return weight * (model.law.mean(t) - value), weight * model.law.variance(t)
 
 
 def dense_hessian(comparisons: Comparisons, point: Evaluation) -> Array:

@@ -1,5 +1,6 @@
 """Arrays at the door: one place that turns what a person passes into checked arrays."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -25,6 +26,16 @@ Integer = int | np.integer  # the number of an item, or of anything else
 def is_concrete(*values: object) -> bool:
     """Whether every array in the given pytrees is known now, not traced by a transformation."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
+
+
+def at_once() -> contextlib.AbstractContextManager:
+    """A context in which what is known is computed now, also inside of somebody's jit or scan.
+
+    Elsewhere it does nothing: with it, constants in programs that are traced meanwhile would be
+    computed one by one, each by a program of its own.
+    """
+    is_tracing = isinstance(jax.device_put(0), Tracer)
+    return jax.ensure_compile_time_eval() if is_tracing else contextlib.nullcontext()
 
 
 def as_array(value: ArrayLike, dtype: Any = None) -> Array:

@@ -2,6 +2,9 @@
 
 # Items up to which a fit factorises dense matrices instead of iterating (`benchmarks/single.py`).
 DENSE_FIT_ITEMS = 48
+# Rows up to which padding to a fixed number costs less than a program of one's own would
+# (`benchmarks/first_answers.py`).
+FEWEST_ROWS = 4096
 # Comparisons of all groups up to which compiling takes longer than solving, so that programs are
 # compiled quickly rather than run quickly (`benchmarks/single.py`, compilation).
 QUICK_ROWS = 8192
@@ -12,6 +15,3 @@ DENSE_CURVATURE_ITEMS = 4096
 SMALL_CURVATURE_ITEMS = 256
 # Items from which on what elimination leaves may be too large a matrix (`uncertainty.py`).
 ELIMINATION_ITEMS = 8192
-# Rows left out together, beyond which a refit is cheaper than a matrix of rows × rows
-# (`benchmarks/sensitivities.py`).
-LEAVE_OUT_ROWS = 512

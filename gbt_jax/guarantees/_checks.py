@@ -221,7 +221,7 @@ def _monotone_fit(fit: Fit, rows: np.ndarray) -> CheckResult:
         a, b = made.edges.a[rows], made.edges.b[rows]
         # Levels of components are common to both terms and left out of both.
         across = made.reduced_entries(a, b)
-        rises = np.minimum(*(np.asarray(made.reduced_entries(x, x) - across) for x in (a, b)))
+        rises = np.minimum(*(made.reduced_entries(x, x) - across for x in (a, b)))
         steps = _Steps(np.where(is_good, rises, np.nan), np.zeros(rows.size), ~is_good)
         unit = "score per unit of value, at weight 1"
     return _monotone(steps, unit, lambda k: _row(data, int(rows[k])), numbers)
@@ -312,8 +312,8 @@ def _monotone(
 def _resilience_of_fit(fit: Fit) -> CheckResult:
     made, rows, law = curvature(fit), fit.comparisons, fit.model.law
     edge = np.broadcast_to(np.asarray(law.max_value), len(rows))
-    ones = jnp.ones(len(rows), fit.scores.dtype)
-    lengths = np.linalg.norm(np.asarray(solve_differences(made, rows.a, rows.b, ones)), axis=0)
+    ones, (a, b, _) = np.ones(len(rows), fit.scores.dtype), made.edges
+    lengths = np.linalg.norm(solve_differences(made, a, b, ones), axis=0)
     t = fit.scores[rows.a] - fit.scores[rows.b]
     value, weight, expected = (np.asarray(x) for x in (rows.value, rows.weight, law.mean(t)))
     far = np.where(value > 0, -edge, edge)

@@ -18,8 +18,8 @@ from jax import Array
 
 from .._curvature import AbstractCurvature, curvature_of
 from .._inference._fit import Fit, refuse_groups
+from .._inference._ladder import row_derivatives
 from .._inference._maximise import fit as find
-from .._inference._objective import row_derivatives
 from .._inference._results import RESULTS
 from .._util._arrays import Integer, as_indices, whole_number
 from ._influence import falls_apart
@@ -53,8 +53,8 @@ def required_change(
     rows = fit.comparisons
     edge = np.asarray(fit.model.law.max_value, rows.value.dtype)  # one number, or one per row
     # Both ends of a row are in one component, whose level cancels.
-    unit = jnp.zeros_like(fit.scores).at[number].set(1)
-    response = np.asarray(made.reduced_solve(unit[:, None]))[:, 0]
+    unit = (np.arange(fit.scores.size) == number).astype(fit.scores.dtype)
+    response = made.reduced_solve(unit[:, None])[:, 0]
     slope = np.asarray(rows.weight) * (response[np.asarray(rows.a)] - response[np.asarray(rows.b)])
     value = np.asarray(rows.value)
     change = _smallest_change(slope, -edge - value, edge - value, float(delta))
@@ -283,19 +283,20 @@ class _Search(NamedTuple):
 def _effects(now: Fit, made: AbstractCurvature, by: Means, above: int, below: int) -> np.ndarray:
     """To first order, what each row does to θ_above − θ_below when it is removed or reversed."""
     rows = now.comparisons
-    ends = jnp.zeros_like(now.scores).at[above].set(1).at[below].set(-1)
+    ends = np.zeros(now.scores.size, now.scores.dtype)
+    ends[above], ends[below] = 1, -1
     response = made.reduced_solve(ends[:, None])[:, 0]  # levels cancel within rows
-    along = response[rows.a] - response[rows.b]
+    along = response[np.asarray(rows.a)] - response[np.asarray(rows.b)]
     if by == "reversal":
-        return np.array(-2 * rows.weight * rows.value * along)
-    return np.array(_removal_factors(now, made) * along)
+        return -2 * np.asarray(rows.weight) * np.asarray(rows.value) * along
+    return _removal_factors(now, made) * along
 
 
-def _removal_factors(now: Fit, made: AbstractCurvature) -> Array:
+def _removal_factors(now: Fit, made: AbstractCurvature) -> np.ndarray:
     """ρ/(1 − c xᵀN x) of each row."""
     rows = now.comparisons
     residual, row_curvature = row_derivatives(now.model, rows, now.scores)
-    held = 1 - row_curvature * made.difference_variance(rows.a, rows.b)
+    held = 1 - row_curvature * np.asarray(made.difference_variance(rows.a, rows.b))
     # Rows that alone hold their items have 0 here up to rounding; they are left where they are.
-    is_held = held > float(jnp.finfo(held.dtype).eps) ** 0.5
-    return jnp.where(is_held, residual / jnp.where(is_held, held, 1), 0)
+    is_held = held > float(np.finfo(held.dtype).eps) ** 0.5
+    return np.where(is_held, residual / np.where(is_held, held, 1), 0)

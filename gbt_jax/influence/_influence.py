@@ -1,18 +1,17 @@
 """What scores would be with other comparisons: predicted from the curvature, and refitted.
 
-Leaving rows S out of the sum changes the gradient at θ* by −X ρ and the Hessian by −X C Xᵀ, where
-X has the columns e_a − e_b, ρ = w (Φ'(t) − r) and C = diag(w Φ''(t)). One Newton step from θ* is
+Leaving a row out of the sum changes the gradient at θ* by −x ρ and the Hessian by −c x xᵀ, where
+x = e_a − e_b, ρ = w (Φ'(t) − r) and c = w Φ''(t). One Newton step from θ* is
 
-    Δθ = (M − X C Xᵀ)⁻¹ X ρ = N X (I − C Xᵀ N X)⁻¹ ρ,
+    Δθ = (M − c x xᵀ)⁻¹ x ρ = ρ N x / (1 − c xᵀ N x).
 
-with nothing to factorise but a matrix of the size of S; for one row, ρ N x / (1 − c xᵀ N x). Where
-that moves scores far, `_leave_out` goes on from there.
+Where that moves scores far, `_leave_out` goes on from there. Sets of rows are left out by a refit
+from θ*, which takes no longer than a matrix of the size of the set.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float
@@ -23,11 +22,10 @@ from .._data._graph import bridges, component_labels
 from .._inference._existence import may_be_unbounded, unbounded_items
 from .._inference._fit import Fit, check_fit, refuse_groups
 from .._inference._gauge import is_regularised
+from .._inference._ladder import row_derivatives
 from .._inference._maximise import fit as find
-from .._inference._objective import row_derivatives
 from .._model import Model
-from .._util._arrays import ArrayLike, as_indices, group_numbers, whole_number
-from .._util._limits import LEAVE_OUT_ROWS
+from .._util._arrays import ArrayLike, as_array, as_indices, group_numbers, whole_number
 from ..laws import AbstractRootLaw
 from ..laws._rows import concatenate_laws
 from ._leave_out import refined_changes
@@ -72,15 +70,17 @@ def what_if(
     made = curvature_of(fit, using)
     rows = _with_changes(fit.comparisons, added, removed, changed)
     model = _with_added_law(fit, added, added_law)
-    has_scores = jnp.isfinite(fit.scores)
-    refitted = find(model, rows, initial=jnp.where(has_scores, fit.scores, 0))
+    has_scores = np.isfinite(fit.scores)
+    refitted = find(model, rows, initial=np.where(has_scores, fit.scores, 0))
     # The gradient at the old optimum, from the rows that are not what they were.
     old, size = fit.comparisons, len(fit.comparisons)
-    pull = row_derivatives(model, rows, fit.scores)[0]
-    pull = pull.at[:size].add(-row_derivatives(fit.model, old, fit.scores)[0])
-    new = np.flatnonzero(jnp.where(has_scores[rows.a], pull, 0))
-    predicted = solve_differences(made, rows.a[new], rows.b[new], -pull[new]).sum(axis=1)
-    return WhatIf(refitted, refitted.scores - fit.scores, predicted)
+    pull, _ = row_derivatives(model, rows, fit.scores)
+    pull[:size] -= row_derivatives(fit.model, old, fit.scores)[0]
+    a, b = np.asarray(rows.a), np.asarray(rows.b)
+    new = np.flatnonzero(np.where(has_scores[a], pull, 0))
+    predicted = solve_differences(made, a[new], b[new], -pull[new]).sum(axis=1)
+    change = np.asarray(refitted.scores) - np.asarray(fit.scores)
+    return WhatIf(refitted, as_array(change), as_array(predicted))
 
 
 def leave_out(
@@ -95,9 +95,9 @@ def leave_out(
     """The change of every score when each comparison is left out.
 
     By one Newton step with the Hessian that is left, and for the comparisons that move the scores
-    most by the law itself on the rows around them. `exact=True` refits instead. Without a prior,
-    NaN where comparisons are left out that alone connect two parts, and where a refit finds no
-    optimum.
+    most by the law itself on the rows around them. `exact=True`, and `groups`, refit instead.
+    Without a prior, NaN where comparisons are left out that alone connect two parts, and where a
+    refit finds no optimum.
 
     **Arguments:**
 
@@ -105,7 +105,7 @@ def leave_out(
     - `groups`: one label per comparison; all comparisons of a label are left out together, one
       column per label in ascending order.
     - `refined`: how many columns, those of the largest changes in l2, are more than one Newton
-      step; None is all of them. Every group is refined. This takes a dense `curvature`, as fits
+      step; None is all of them. This takes a dense `curvature`, as fits
       of up to 4,096 items have it.
     - `using`: the fit's `curvature`, if it has been made already.
     """
@@ -116,25 +116,25 @@ def leave_out(
     if groups is not None:
         if comparisons is not None:
             raise ValueError("choose comparisons or groups, not both")
-        return _of_sets(fit, _members(groups, size), exact, using)
+        return _of_sets(fit, _members(groups, size))
     chosen = as_indices("comparisons", comparisons, size)
     if exact:
-        return _of_sets(fit, [np.array([row]) for row in chosen], exact, using)
+        return _of_sets(fit, [np.array([row]) for row in chosen])
     made = curvature_of(fit, using)
     changes, is_lost = _of_rows(fit, made, chosen), _lost_steps(fit, made, chosen)
     for column in np.flatnonzero(is_lost):
-        changes = changes.at[:, column].set(_refitted_change(fit, chosen[[column]]))
+        changes[:, column] = _refitted_change(fit, chosen[[column]])
     if not isinstance(made, DenseCurvature):
-        return changes
+        return as_array(changes)
     most = chosen.size if refined is None else min(refined, chosen.size)
-    lengths = np.linalg.norm(np.asarray(changes), axis=0)
+    lengths = np.linalg.norm(changes, axis=0)
     lengths = np.where(np.isfinite(lengths) & ~is_lost, lengths, 0)
     largest = np.argsort(-lengths)[:most]
     largest = largest[lengths[largest] > 0]
-    if not largest.size:
-        return changes
-    better = _refine_changes(fit, made, chosen[largest][:, None], changes[:, largest])
-    return changes.at[:, largest].set(better)
+    if largest.size:
+        sets = chosen[largest][:, None]
+        changes[:, largest] = _refine_changes(fit, made, sets, changes[:, largest])
+    return as_array(changes)
 
 
 def _lost_steps(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> np.ndarray:
@@ -153,31 +153,20 @@ def _members(groups: Sequence | np.ndarray, size: int) -> list[np.ndarray]:
     return np.split(np.argsort(member, kind="stable"), ends)[:count]
 
 
-def _of_sets(
-    old: Fit, sets: list[np.ndarray], exact: bool, using: AbstractCurvature | None
-) -> Array:
+def _of_sets(old: Fit, sets: list[np.ndarray]) -> Array:
     """Sets of rows left out, one column each."""
-    made = None if exact else curvature_of(old, using)
-    is_weak = not is_regularised(old.model, old.comparisons)
-    columns = [jnp.zeros((old.scores.size, 0), old.scores.dtype)]
-    for rows in sets:
-        if falls_apart(old, _with_changes(old.comparisons, None, rows, None)):
-            change = jnp.full_like(old.scores, jnp.nan)
-        elif made is None or rows.size > LEAVE_OUT_ROWS or is_weak:
-            change = _refitted_change(old, rows)
-        else:
-            change = _group_change(old, made, rows)
-            if isinstance(made, DenseCurvature):
-                change = _refine_changes(old, made, rows[None, :], change[:, None])[:, 0]
-        columns.append(jnp.asarray(change)[:, None])
-    return jnp.concatenate(columns, axis=1)
+    changes = np.full((old.scores.size, len(sets)), np.nan, old.scores.dtype)
+    for column, rows in enumerate(sets):
+        if not falls_apart(old, _with_changes(old.comparisons, None, rows, None)):
+            changes[:, column] = _refitted_change(old, rows)
+    return as_array(changes)
 
 
 def _refine_changes(
-    old: Fit, made: DenseCurvature, sets: np.ndarray, predicted: Array
+    old: Fit, made: DenseCurvature, sets: np.ndarray, predicted: np.ndarray
 ) -> np.ndarray:
     """Changes without sets of rows, from what one Newton step says of them."""
-    changes, is_found = refined_changes(old, made, sets, np.asarray(predicted))
+    changes, is_found = refined_changes(old, made, sets, predicted)
     if may_be_unbounded(old.model):
         left = (_with_changes(old.comparisons, None, rows, None) for rows in sets)
         is_found &= [not unbounded_items(old.model, rows).items.size for rows in left]
@@ -197,9 +186,13 @@ def _with_changes(
         which, values = as_indices("changed", changed[0], size), np.atleast_1d(changed[1])
         if values.shape != which.shape:
             raise ValueError(f"changed has {which.size} rows and values of shape {values.shape}")
-        rows = rows.with_values(rows.value.at[which].set(values.astype(rows.value.dtype)))
+        value = np.array(rows.value)
+        value[which] = values
+        rows = rows.with_values(value)
     if removed is not None:
-        rows = rows.with_weights(rows.weight.at[as_indices("removed", removed, size)].set(0))
+        weight = np.array(rows.weight)
+        weight[as_indices("removed", removed, size)] = 0
+        rows = rows.with_weights(weight)
     if added is None:
         return rows
     if not isinstance(added, Comparisons) or added.num_items != rows.num_items:
@@ -229,36 +222,27 @@ def _with_added_law(
     return Model(joined, fit.model.prior_std, fit.model.prior_mean)
 
 
-def _refitted_change(old: Fit, rows: np.ndarray) -> Array:
+def _refitted_change(old: Fit, rows: np.ndarray) -> np.ndarray:
     left = _with_changes(old.comparisons, None, rows, None)
-    return find(old.model, left, initial=old.scores, throw=False).scores - old.scores
+    refitted = find(old.model, left, initial=old.scores, throw=False)
+    return np.asarray(refitted.scores) - np.asarray(old.scores)
 
 
-def _of_rows(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> Array:
+def _of_rows(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> np.ndarray:
     """Each row alone."""
-    a, b = old.comparisons.a[rows], old.comparisons.b[rows]
+    a, b = (np.asarray(x)[rows] for x in (old.comparisons.a, old.comparisons.b))
     residual, row_curvature = row_derivatives(old.model, old.comparisons, old.scores)
-    held = 1 - row_curvature[rows] * made.difference_variance(a, b)
+    held = 1 - row_curvature[rows] * np.asarray(made.difference_variance(a, b))
     # Rows of weight 0 change nothing, even where nothing else relates their items.
     counts = np.asarray(old.comparisons.weight)[rows] > 0
     is_bridge = np.zeros(rows.size, bool)
     if np.any(np.asarray(made.levels.precision) == 0):
         is_bridge = bridges(old.comparisons)[rows] & counts
-    is_known = jnp.asarray(counts & ~is_bridge)
-    factor = jnp.where(is_known, residual[rows] / jnp.where(is_known, held, 1), jnp.nan)
-    changes = solve_differences(made, a, b, jnp.where(jnp.asarray(counts), factor, 0))
-    return changes if counts.all() else changes.at[:, np.flatnonzero(~counts)].set(0)
-
-
-def _group_change(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> Array:
-    """Several rows together."""
-    counted = rows[np.asarray(old.comparisons.weight)[rows] > 0]
-    a, b = old.comparisons.a[counted], old.comparisons.b[counted]
-    residual, row_curvature = row_derivatives(old.model, old.comparisons, old.scores)
-    solved = solve_differences(made, a, b, jnp.ones(counted.size, old.scores.dtype))
-    inner = solved[a] - solved[b]
-    left = jnp.eye(counted.size, dtype=inner.dtype) - row_curvature[counted][:, None] * inner
-    return solved @ jnp.linalg.solve(left, residual[counted])
+    is_known = counts & ~is_bridge
+    factor = np.where(is_known, residual[rows] / np.where(is_known, held, 1), np.nan)
+    changes = solve_differences(made, a, b, np.where(counts, factor, 0))
+    changes[:, ~counts] = 0
+    return changes
 
 
 def falls_apart(old: Fit, left: Comparisons) -> bool:

@@ -29,7 +29,7 @@ from jax import Array, lax
 from .._curvature import DenseCurvature
 from .._data._comparisons import Comparisons
 from .._inference._fit import Fit
-from .._inference._objective import row_derivatives
+from .._inference._ladder import row_derivatives
 from .._model import Model
 
 _MOVING_ROWS = 32  # on the largest Tournesol problem: errors below 1%; with 16 below 6%
@@ -86,7 +86,7 @@ def _block(
 def _with_moving_rows(fit: Fit, sets: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     """Each set followed by the other rows whose differences are predicted to move most."""
     a, b = np.asarray(fit.comparisons.a), np.asarray(fit.comparisons.b)
-    curvature = np.asarray(row_derivatives(fit.model, fit.comparisons, fit.scores)[1])
+    _, curvature = row_derivatives(fit.model, fit.comparisons, fit.scores)
     moved = np.abs(predicted[a] - predicted[b]) * np.sqrt(curvature)[:, None]
     np.put_along_axis(moved, sets.T, -1, axis=0)
     most = min(_MOVING_ROWS, a.size - sets.shape[1])

@@ -18,9 +18,10 @@ from jaxtyping import Float
 from .._curvature import AbstractCurvature, DenseCurvature, curvature_of
 from .._data._comparisons import Comparisons
 from .._inference._fit import Fit, check_fit
+from .._inference._ladder import row_derivatives
 from .._inference._objective import gradient
 from .._model import Model
-from .._util._arrays import ArrayLike, as_indices
+from .._util._arrays import ArrayLike, as_array, as_indices
 from ..laws._rows import partition_rows
 
 Parameter = Literal["value", "weight", "prior_mean", "prior_std", "law"]
@@ -59,13 +60,13 @@ def sensitivity(
     chosen = None if items is None else as_indices("items", items, fit.comparisons.num_items)
     if wrt in ("value", "weight"):
         rows = as_indices("comparisons", comparisons, len(fit.comparisons))
-        a, b = fit.comparisons.a[rows], fit.comparisons.b[rows]
+        weight = np.asarray(fit.comparisons.weight)
         if wrt == "value":
-            factor = fit.comparisons.weight[rows]
+            factor = weight
         else:
-            expected = fit.model.law.at_rows(rows).mean(fit.scores[a] - fit.scores[b])
-            factor = fit.comparisons.value[rows] - expected
-        return solve_differences(made, a, b, factor, chosen)
+            alone = fit.comparisons._replace(weight=np.ones_like(weight))
+            factor = -row_derivatives(fit.model, alone, fit.scores)[0]
+        return _of_factors(fit, made, factor, rows, chosen)
     is_per_row = wrt == "law" and fit.model.law.num_rows is not None
     if comparisons is not None and not is_per_row:
         raise ValueError(
@@ -95,9 +96,22 @@ def _of_rows(
     fit: Fit, made: AbstractCurvature, own: Any, rows: np.ndarray, items: np.ndarray | None
 ) -> Any:
     """−N (e_a − e_b) w ∂_pΦ'(t) of law parameters per comparison, one column each."""
-    a, b = fit.comparisons.a[rows], fit.comparisons.b[rows]
     slopes = _mean_slopes(own, fit.model, fit.comparisons, fit.scores)
-    return jax.tree.map(lambda slope: solve_differences(made, a, b, -slope[rows], items), slopes)
+    return jax.tree.map(
+        lambda slope: _of_factors(fit, made, -np.asarray(slope), rows, items), slopes
+    )
+
+
+def _of_factors(
+    fit: Fit,
+    made: AbstractCurvature,
+    factor: np.ndarray,
+    rows: np.ndarray,
+    items: np.ndarray | None,
+) -> Array:
+    """N (e_a − e_b) of some comparisons, times their factors."""
+    a, b = (np.asarray(x)[rows] for x in (fit.comparisons.a, fit.comparisons.b))
+    return as_array(solve_differences(made, a, b, factor[rows], items))
 
 
 @jax.jit
@@ -125,39 +139,43 @@ def response_sensitivity(fit: Fit) -> Float[Array, "comparisons items"]:
     """
     check_fit(fit)
     rows = fit.comparisons
-    variance = fit.model.law.variance(fit.scores[rows.a] - fit.scores[rows.b])
-    zero = jnp.zeros((len(rows), rows.num_items), variance.dtype)
-    number = jnp.arange(len(rows))
-    return zero.at[number, rows.a].add(variance).at[number, rows.b].add(-variance)
+    alone = rows._replace(weight=np.ones(len(rows)))
+    _, variance = row_derivatives(fit.model, alone, fit.scores)
+    found, number = np.zeros((len(rows), rows.num_items), variance.dtype), np.arange(len(rows))
+    found[number, rows.a], found[number, rows.b] = variance, -variance
+    return as_array(found)
 
 
 def solve_differences(
-    made: AbstractCurvature, a: Array, b: Array, factor: Array, items: np.ndarray | None = None
-) -> Array:
+    made: AbstractCurvature,
+    a: np.ndarray,
+    b: np.ndarray,
+    factor: np.ndarray,
+    items: np.ndarray | None = None,
+) -> np.ndarray:
     """N (e_a − e_b) times a factor for pairs of items, one column each."""
     wanted = np.arange(made.num_items) if items is None else items
-    if isinstance(made, DenseCurvature):
-        moved = _column_differences(made.reduced[wanted], a, b, factor)
-    elif wanted.size <= a.size:
-        ends = jnp.zeros((made.num_items, wanted.size), factor.dtype)
-        ends = ends.at[wanted, np.arange(wanted.size)].set(1)
-        moved = _column_differences(made.reduced_solve(ends).T, a, b, factor)
+    if isinstance(made, DenseCurvature) or wanted.size <= a.size:
+        if isinstance(made, DenseCurvature):
+            matrix = made.reduced if items is None else made.reduced[wanted]
+        else:
+            ends = np.zeros((made.num_items, wanted.size), factor.dtype)
+            ends[wanted, np.arange(wanted.size)] = 1
+            matrix = made.reduced_solve(ends).T
+        moved = matrix[:, a]
+        moved -= matrix[:, b]
+        moved *= factor
     else:
-        number = jnp.arange(a.size)
-        ends = jnp.zeros((made.num_items, a.size), factor.dtype)
-        ends = ends.at[a, number].add(1).at[b, number].add(-1)
+        number = np.arange(a.size)
+        ends = np.zeros((made.num_items, a.size), factor.dtype)
+        ends[a, number], ends[b, number] = 1, -1
         moved = made.reduced_solve(ends)[wanted] * factor
     # Within a component e_a − e_b has no part along its level; between two it has.
     apart = np.flatnonzero(made.levels.component[a] != made.levels.component[b])
     if apart.size:
         levels = made.levels.differences(wanted, a[apart], b[apart])
-        moved = moved.at[:, apart].add(levels * factor[apart])
+        moved[:, apart] += levels * factor[apart]
     return moved
-
-
-@jax.jit
-def _column_differences(matrix: Array, a: Array, b: Array, factor: Array) -> Array:
-    return (matrix[:, a] - matrix[:, b]) * factor
 
 
 @functools.partial(jax.jit, static_argnames=("wrt",))

@@ -8,6 +8,7 @@ from typing import NamedTuple, final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from .._curvature import AbstractCurvature
@@ -37,7 +38,7 @@ class DisplacedLoss(eqx.Module):
     comparisons: Comparisons
     scores: Array
     made: AbstractCurvature  # at the optimum
-    inverse_diagonal: Array | None  # where there is no matrix N
+    inverse_diagonal: Array | np.ndarray | None  # where there is no matrix N
     goal: Array  # z²/2
 
     def evaluate(self, x: Array) -> Point:
@@ -122,6 +123,6 @@ class DisplacedLoss(eqx.Module):
         return self.model.prior(self.comparisons, self.scores.dtype)
 
 
-def centre_columns(made: AbstractCurvature, columns: Array) -> Array:
+def centre_columns(made: AbstractCurvature, columns: Array | np.ndarray) -> Array:
     """Columns of mean zero over each component that no prior holds."""
     return jnp.where(made.levels.is_free[:, None], made.levels.remove(columns), columns)

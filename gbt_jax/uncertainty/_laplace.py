@@ -13,10 +13,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.scipy.special import ndtr
 from jaxtyping import Float, PRNGKeyArray
 
 from .._curvature import AbstractCurvature, curvature, curvature_of, regularised_draws, variances
@@ -42,42 +40,43 @@ def std(fit: Fit, *, using: AbstractCurvature | None = None) -> Float[Array, " i
     Exact, also for graphs too large for a matrix, where it takes a solve for each item; there
     `curvature(fit).estimated_diagonal` is an estimate from a hundred.
     """
-    return jnp.sqrt(variances(fit, using))
+    return as_array(np.sqrt(variances(fit, using)))
 
 
 def covariance(fit: Fit, *, using: AbstractCurvature | None = None) -> Float[Array, "items items"]:
     """N, the covariance of the scores, as a matrix."""
     refuse_groups(fit, "covariance", "scores of different groups are independent")
-    return curvature_of(fit, using).solve(jnp.eye(fit.scores.size, dtype=fit.scores.dtype))
+    return curvature_of(fit, using).solve(np.eye(fit.scores.size, dtype=fit.scores.dtype))
 
 
 def difference_std(
     fit: Fit, a: ArrayLike, b: ArrayLike, *, using: AbstractCurvature | None = None
 ) -> Float[Array, " pairs"]:
     """The standard deviation of θ_a − θ_b; inf where nothing relates the two."""
-    return jnp.sqrt(curvature_of(fit, using).difference_variance(a, b))
+    return as_array(np.sqrt(curvature_of(fit, using).difference_variance(a, b)))
 
 
 def prob_better(
     fit: Fit, a: ArrayLike, b: ArrayLike, *, using: AbstractCurvature | None = None
 ) -> Float[Array, " pairs"]:
     """The probability that θ_a > θ_b; ½ where nothing relates the two, or where a is b."""
+    from scipy.special import ndtr  # takes long to import
+
     width = difference_std(fit, a, b, using=using)
     ends = (as_indices(name, x, fit.scores.size) for name, x in (("a", a), ("b", b)))
     first, second = np.broadcast_arrays(*ends)
-    scores = jnp.asarray(fit.scores)
-    gap = scores[first] - scores[second]
-    same = jnp.asarray(first == second)
-    return ndtr(jnp.where(same, 0, gap / jnp.where(same, 1, width)))
+    scores, same = np.asarray(fit.scores), first == second
+    gap = np.where(same, 0, scores[first] - scores[second])
+    return as_array(ndtr(gap / np.where(same, 1, width)).astype(scores.dtype))
 
 
 def intervals(
     fit: Fit, *, level: float = 0.95, using: AbstractCurvature | None = None
 ) -> Intervals:
     """Equal-tailed intervals of the scores: θ*_a ± z √n_aa."""
-    half = normal_quantile(level) * std(fit, using=using)
-    scores = jnp.asarray(fit.scores)
-    return Intervals(scores, scores - half, scores + half)
+    half = normal_quantile(level) * np.asarray(std(fit, using=using))
+    scores, half = np.asarray(fit.scores), half.astype(fit.scores.dtype)
+    return Intervals(*(as_array(x) for x in (scores, scores - half, scores + half)))
 
 
 def normal_quantile(level: float) -> float:
@@ -99,7 +98,7 @@ def posterior_samples(
     drawn = regularised_draws(fit, num, key) if using is None else None
     if drawn is None:
         drawn = curvature_of(fit, using).draws(num, key=key)
-    return jnp.asarray(fit.scores) + jnp.asarray(drawn).T
+    return as_array(np.asarray(fit.scores) + np.asarray(drawn).T)
 
 
 def rank_intervals(

@@ -30,6 +30,7 @@ import numpy as np
 from jax import Array, lax
 
 from .._curvature import AbstractCurvature, DenseCurvature, curvature_of, refuse_unfinished
+from .._data._incidence import item_sums_on_host
 from .._data._partition import Columns
 from .._inference._fit import Fit
 from .._inference._results import RESULTS
@@ -132,15 +133,17 @@ def _distances(fit: Fit, made: AbstractCurvature, items: np.ndarray, goal: float
 
 def _constraints(made: AbstractCurvature, items: np.ndarray) -> Array:
     """c of each item, as columns."""
-    columns = jnp.zeros((made.num_items, items.size), made.levels.share.dtype)
-    return centre_columns(made, columns.at[items, np.arange(items.size)].set(1))
+    columns = np.zeros((made.num_items, items.size), made.levels.share.dtype)
+    columns[items, np.arange(items.size)] = 1
+    return centre_columns(made, columns)
 
 
-def _inverse_diagonal(made: AbstractCurvature) -> Array:
+def _inverse_diagonal(made: AbstractCurvature) -> np.ndarray:
     """1/m_ii of each item; 0 where nothing is known of it."""
     a, b, curvature = made.edges
-    diagonal = made.levels.precision.at[a].add(curvature).at[b].add(curvature)
-    return jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
+    diagonal = made.levels.precision + item_sums_on_host(a, b, curvature, made.num_items)
+    inverse = np.where(diagonal > 0, 1 / np.where(diagonal > 0, diagonal, 1), 0)
+    return inverse.astype(curvature.dtype)
 
 
 class _Lanes(NamedTuple):

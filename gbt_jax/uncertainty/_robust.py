@@ -30,7 +30,7 @@ from .._inference._maximise import MAX_STEPS
 from .._inference._optimum import Known, find_optimum
 from .._inference._results import RESULTS
 from .._model import Model
-from .._util._arrays import group_numbers, whole_number
+from .._util._arrays import as_array, group_numbers, whole_number
 from .._util._progress import Progress
 from .._util._threads import in_threads, num_workers
 from ..solvers._solvers import NewtonCG
@@ -95,16 +95,16 @@ def _sandwich(
     made: AbstractCurvature, rows: Comparisons, pull: Array, member: np.ndarray, count: int
 ) -> Array:
     """Σ_g N s_g s_gᵀ N, some groups at a time."""
-    total = jnp.zeros((rows.num_items,) * 2, pull.dtype)
+    total = np.zeros((rows.num_items,) * 2, pull.dtype)
     order, width = np.argsort(member, kind="stable"), 1024
     starts = np.searchsorted(member[order], np.arange(0, count, width))
     for first, chosen in zip(range(0, count, width), np.split(order, starts[1:]), strict=False):
         some = rows._with_rows(*(x[chosen] for x in (rows.a, rows.b, rows.value, rows.weight)))
         columns = group_columns(some, pull[chosen], member[chosen] - first, width)
         # Rows lie within components: what rounding says of their levels is left out.
-        solved = made.reduced_solve(columns)
-        total = total + solved @ solved.T
-    return total
+        solved = made.reduced_solve(np.asarray(columns))
+        total += solved @ solved.T
+    return as_array(total)
 
 
 def bootstrap(

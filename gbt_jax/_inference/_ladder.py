@@ -1,0 +1,104 @@
+"""Few shapes for data of all sizes, so that programs compiled for one data set serve the next.
+
+XLA compiles a program for every shape, which takes a hundred times as long as running it. So
+concrete problems are padded on the host: with rows of weight 0, which add exactly nothing, and with
+items that no row refers to, which stay at the prior mean. Results are cut to size on the host, too.
+
+Rows go up in steps of 3/2 and 4/3, items in steps of 8, because rows are most of the work. What a
+rung is filled with does not change a bit of the scores; another rung may, by the order of sums.
+"""
+
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax import Array
+
+from .._data._comparisons import Comparisons
+from .._model import Model
+from .._util._arrays import ArrayLike
+from .._util._compilation import quick_options
+from .._util._limits import DENSE_FIT_ITEMS, FEWEST_ROWS
+from ..laws import AbstractRootLaw
+
+
+def rows_rung(count: int) -> int:
+    """How many rows these are padded to: 0, 512, 4096, 6144, 8192, 12288 and so on."""
+    if count <= FEWEST_ROWS:
+        few = FEWEST_ROWS // 8
+        return min(count, 1) * (few if count <= few else FEWEST_ROWS)
+    power = 1 << (count - 1).bit_length()
+    return 3 * power // 4 if count <= 3 * power // 4 else power
+
+
+def items_rung(count: int) -> int:
+    """How many items these are padded to: 48, 512, 4096, 32768 and so on."""
+    if count <= DENSE_FIT_ITEMS:
+        return DENSE_FIT_ITEMS
+    return max(8 ** -(-(count - 1).bit_length() // 3), 512)
+
+
+def pad(
+    model: Model, comparisons: Comparisons, start: Array | None
+) -> tuple[Model, Comparisons, np.ndarray | None]:
+    """The same problem, without groups, in the shape of its rung."""
+    padded = pad_comparisons(comparisons)
+    items_size, rows_size = padded.num_items, len(padded)
+    # Items that no row refers to repeat a prior, so that none of theirs is the weakest.
+    std, mean = (
+        fill(x, items_size, np.asarray(x)[0]) if x.ndim and x.size else x
+        for x in (model.prior_std, model.prior_mean)
+    )
+    if model.law.num_rows or std.ndim or mean.ndim:
+        parts = _pad_law(model.law, len(comparisons), rows_size), std, mean
+        model = eqx.tree_at(lambda m: (m.law, m.prior_std, m.prior_mean), model, parts)
+    return model, padded, None if start is None else fill(start, items_size, 0)
+
+
+def pad_comparisons(comparisons: Comparisons) -> Comparisons:
+    """With rows of weight 0, and items that no other row refers to."""
+    count = len(comparisons)
+    rows_size, items_size = rows_rung(count), items_rung(comparisons.num_items)
+    # Rows of weight 0 are spread over items, because sums into one item wait for each other.
+    others = np.arange(rows_size - count, dtype=np.int32) % items_size
+    return comparisons._replace(
+        a=np.concatenate([comparisons.a, others]),
+        b=np.concatenate([comparisons.b, (others + 1) % items_size]),
+        value=fill(comparisons.value, rows_size, 0),
+        weight=fill(comparisons.weight, rows_size, 0),
+        num_items=items_size,
+    )
+
+
+def fill(column: Array | np.ndarray, size: int, value: Any) -> np.ndarray:
+    """The column, followed by a value up to this size."""
+    padded = np.full(size, value, column.dtype)
+    padded[: column.size] = column
+    return padded
+
+
+def row_derivatives(
+    model: Model, comparisons: Comparisons, scores: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+    """(w (Φ'(t) − r), w Φ''(t)) of every comparison, its derivatives in t, on the host."""
+    scores = np.asarray(scores)
+    t = scores[np.asarray(comparisons.a)] - scores[np.asarray(comparisons.b)]
+    size = rows_rung(t.size)
+    law = _pad_law(model.law, t.size, size)
+    mean, variance = (np.asarray(x)[: t.size] for x in _moments()(law, fill(t, size, 0)))
+    columns = comparisons.value, comparisons.weight
+    value, weight = (np.asarray(x).astype(t.dtype) for x in columns)
+    return weight * (mean - value), weight * variance
+
+
+@functools.cache
+def _moments():
+    # Run once for each data set, so that compiling is most of it.
+    return jax.jit(lambda law, t: (law.mean(t), law.variance(t)), compiler_options=quick_options())
+
+
+def _pad_law(law: AbstractRootLaw, count: int, size: int) -> AbstractRootLaw:
+    """The law of padded rows, of which those that are added repeat the last one's."""
+    return law.at_rows(np.minimum(np.arange(size), count - 1)) if law.num_rows else law
