@@ -5,10 +5,21 @@ import itertools
 import os
 from pathlib import Path
 
+# Compiling is most of the work of these tests, so programs are compiled quickly rather than run
+# quickly, and kept for the other worker, for commands that tests run, and for the next run. With
+# GBT_JAX_FULL_OPTIMISATION set, programs are those that a user gets.
 # Eight simulated devices, so that sharded code is tested on any machine.
-_flags = os.environ.get("XLA_FLAGS", "")
-if "xla_force_host_platform_device_count" not in _flags:
-    os.environ["XLA_FLAGS"] = f"{_flags} --xla_force_host_platform_device_count=8".strip()
+_flags = ["--xla_force_host_platform_device_count=8"]
+if not os.environ.get("GBT_JAX_FULL_OPTIMISATION"):
+    _flags += ["--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false"]
+_given = os.environ.get("XLA_FLAGS", "")
+_missing = [flag for flag in _flags if flag.split("=")[0] not in _given]
+os.environ["XLA_FLAGS"] = " ".join([_given, *_missing]).strip()
+_kept = Path(__file__).parents[1] / ".pytest_cache" / "jax"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_kept))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# Caches of XLA itself: their folder would be a part of every program's key.
+os.environ.setdefault("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
 
 import jax  # noqa: E402
 
@@ -16,13 +27,6 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 # jax_numpy_rank_promotion stays at "allow": `shape + t.shape` draws and sums over a law's values
 # broadcast trailing dimensions on purpose, everywhere.
-
-# Compiling is most of the work of these tests: programs are kept for the next run. A folder for
-# each worker, because JAX does not write them atomically.
-_kept = Path(__file__).parents[1] / ".pytest_cache" / "jax"
-_worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
-jax.config.update("jax_compilation_cache_dir", str(_kept / _worker))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 # Each compiled program holds about 190 memory maps, of which Linux allows a process 65,530: beyond,
 # it dies. So a worker that has many forgets its programs; they are read from the folder above when

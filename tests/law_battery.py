@@ -107,13 +107,8 @@ LAWS = (
 
 
 def over_laws(cases: tuple[LawCase, ...]) -> Any:
-    """Run a test on each law; all tests of a law in one process, which compiles it once."""
-    marks = [pytest.mark.xdist_group(case.label) for case in cases]
-    cases_marked = [
-        pytest.param(case, id=case.label, marks=mark)
-        for case, mark in zip(cases, marks, strict=True)
-    ]
-    return pytest.mark.parametrize("case", cases_marked)
+    """Run a test on each law."""
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.label)
 
 
 every_law = over_laws(LAWS)

@@ -22,6 +22,8 @@ from verdicts import SUCCESS, Answer, Judge, Kind
 
 import gbt_jax as gbt
 
+pytestmark = pytest.mark.certificate
+
 SMALL, MEDIUM = adversarial.SHAPES[:2]
 SETTINGS = {
     "BradleyTerry": Setting("BradleyTerry", SMALL, "float64", False),
@@ -42,10 +44,8 @@ MILD = {"plausible", "weight 1", "usual prior", "mean 0"}
 
 
 def every_setting(names=tuple(SETTINGS)):
-    """Run a test on each setting; all tests of a setting in one process, which compiles it once."""
-    groups = [pytest.mark.xdist_group(f"adversarial {name}") for name in names]
-    pairs = zip(names, groups, strict=True)
-    return pytest.mark.parametrize("name", [pytest.param(x, marks=mark) for x, mark in pairs])
+    """Run a test on each setting."""
+    return pytest.mark.parametrize("name", names)
 
 
 def assert_honest(judge: Judge, answers: list[Answer]) -> None:

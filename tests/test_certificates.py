@@ -18,6 +18,8 @@ from gbt_jax._inference import _certify
 from gbt_jax._inference._gauge import Regularised, find_gauge
 from gbt_jax._inference._objective import exact_sums
 
+pytestmark = pytest.mark.certificate
+
 RESULTS = gbt.RESULTS
 
 

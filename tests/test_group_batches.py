@@ -7,7 +7,12 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import counting_law, group_columns, random_comparisons
+from problems import (
+    counting_law,
+    group_columns,
+    needs_full_optimisation,
+    random_comparisons,
+)
 
 import gbt_jax as gbt
 from gbt_jax import laws
@@ -34,6 +39,8 @@ def fit(rows):
     return gbt.fit(MODEL, rows)
 
 
+@pytest.mark.slow
+@needs_full_optimisation
 def test_chunking_changes_no_bit(rows, fit, monkeypatch):
     """Chunks of other shapes, and therefore other neighbours and other padding."""
     unions = (_chunks.Shape(3, 96, 200), _chunks.Shape(3, 304, 600))

@@ -4,7 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import comparisons_of_group, group_columns, tournesol_problems
+from problems import (
+    comparisons_of_group,
+    group_columns,
+    needs_full_optimisation,
+    tournesol_problems,
+)
 
 import gbt_jax as gbt
 from gbt_jax import laws
@@ -304,6 +309,8 @@ def test_no_groups():
 # ---------------------------------------------------------------------------------------- failures
 
 
+@pytest.mark.slow
+@needs_full_optimisation
 def test_no_group_can_spoil_another(data, fit):
     """Bad data of every kind: their own result, and not one bit of difference for the others."""
     group, a, b, value = data

@@ -35,10 +35,8 @@ CONTINUOUS = [name for name, law in LAWS.items() if not law.is_discrete]
 
 
 def over_laws(names):
-    """Run a test on each law; all tests of a law in one process, which compiles it once."""
-    return pytest.mark.parametrize(
-        "name", [pytest.param(name, marks=pytest.mark.xdist_group(f"fit {name}")) for name in names]
-    )
+    """Run a test on each law."""
+    return pytest.mark.parametrize("name", names)
 
 
 every_law = over_laws(LAWS)

@@ -19,6 +19,8 @@ from scipy.sparse.csgraph import connected_components
 import gbt_jax as gbt
 from gbt_jax import RESULTS, laws
 
+pytestmark = pytest.mark.certificate
+
 NAMES = ("llmfao", "tournesol", "football")
 ORDERS = ("as given", "shuffled", "sorted")
 PRIORS = {"prior": 1.0, "no prior": np.inf}
@@ -180,10 +182,9 @@ def assert_at_optimum(name: str, prior: str, comparisons: gbt.Comparisons, fit: 
 
 
 def every_problem(test):
-    """Each data set with each prior; all tests of a data set in one process."""
-    marked = [pytest.param(x, marks=pytest.mark.xdist_group(f"real data {x}")) for x in NAMES]
+    """Each data set with each prior."""
     test = pytest.mark.parametrize("prior", PRIORS)(test)
-    return pytest.mark.parametrize("name", marked)(test)
+    return pytest.mark.parametrize("name", NAMES)(test)
 
 
 @every_problem
@@ -198,7 +199,6 @@ def test_scores_are_those_of_scipy(name, prior, order):
     "solver", [gbt.solvers.NewtonCG(), gbt.solvers.NewtonCholesky()], ids=["cg", "cholesky"]
 )
 @pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.xdist_group("real data llmfao")
 def test_solvers_on_llmfao(prior, solver, order):
     comparisons = in_order(data("llmfao").comparisons, order)
     fit = fitted("llmfao", prior, comparisons, solver=solver)

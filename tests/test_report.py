@@ -33,8 +33,6 @@ HOSTILE = [
     "long " + "x" * 500,
     "plain",
 ]
-# One worker makes the pages for all of these.
-pytestmark = pytest.mark.xdist_group("report")
 
 OPTIONS = {"by": "who", "law": "binary", "draws": 200}
 MADE = datetime.datetime(2024, 5, 31, 12, 30, tzinfo=datetime.UTC)
