@@ -218,13 +218,17 @@ def run_group(blocks: list[list[int]]) -> list[Row]:
 
 
 def groups(seeds: Iterable[int]) -> list[list[list[int]]]:
-    """Blocks of seeds grouped by setting (ignoring `block`), largest groups first."""
+    """Blocks of seeds grouped by what determines most programs, largest groups first.
+
+    `fit` pads problems of different shapes to the same programs.
+    """
     blocks: dict[Setting, list[int]] = {}
     for seed in seeds:
         blocks.setdefault(adversarial.setting_of(seed), []).append(seed)
-    together: dict[Setting, list[list[int]]] = {}
-    for setting, block in blocks.items():
-        together.setdefault(dataclasses.replace(setting, block=0), []).append(block)
+    together: dict[tuple, list[list[int]]] = {}
+    for setting, block in sorted(blocks.items(), key=lambda pair: pair[0].shape):
+        key = setting.law, setting.dtype, setting.has_item_prior
+        together.setdefault(key, []).append(block)
     return sorted(together.values(), key=lambda group: -sum(map(len, group)))
 
 
