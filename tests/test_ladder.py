@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 import gbt_jax as gbt
 from gbt_jax import laws
-from gbt_jax._inference._ladder import items_rung, rows_rung
+from gbt_jax._inference._ladder import rungs
 
 PROGRAM = "/jax/core/compile/backend_compile_duration"
 PROGRAMS: list[str] = []
@@ -34,14 +34,17 @@ def scipy_scores(comparisons: gbt.Comparisons, std, mean, slope) -> np.ndarray:
     return np.linalg.solve(hessian, incidence.T @ value + precision * mean)
 
 
-@pytest.mark.parametrize("rung", [rows_rung, items_rung])
-def test_rungs_hold_every_size_and_are_few(rung):
-    counts = np.unique(np.geomspace(1, 1e6, 2000).astype(int))
-    rungs = [rung(int(count)) for count in counts]
-    assert np.all(np.asarray(rungs) >= counts)
-    assert rungs == sorted(rungs)
-    assert len(set(rungs)) <= 18
-    assert [rung(x) for x in set(rungs)] == list(set(rungs))
+def test_rungs_hold_every_size_and_are_few():
+    counts = np.unique(np.geomspace(1, 1e6, 400).astype(int))
+    found = {(n, m): rungs(int(n), int(m)) for n in counts for m in (0, *counts)}
+    for size, rung in found.items():
+        assert np.all(np.asarray(rung) >= size)
+        assert rungs(*rung) == rung
+    assert len({rows for _, rows in found.values()}) <= 20
+    assert len({items for items, _ in found.values()}) <= 6
+    assert rungs(48, 600) == (48, 4096)
+    assert rungs(49, 600) == (512, 1536)
+    assert rungs(49, 20_000) == (4096, 24_576)
 
 
 @pytest.mark.parametrize(("num_items", "num_rows"), [(2, 1), (49, 513), (60, 700), (600, 700)])
@@ -108,7 +111,7 @@ def test_a_new_size_compiles_nothing(std):
 
     answer(60, 600)
     before = len(PROGRAMS)
-    for num_items, num_rows in ((61, 600), (60, 601), (99, 1234), (203, 4096)):
+    for num_items, num_rows in ((61, 600), (60, 601), (99, 1234), (203, 1536)):
         answer(num_items, num_rows)
     assert len(PROGRAMS) == before
 

@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray
 
 from .._data._comparisons import Comparisons
 from .._data._incidence import item_sums_on_host, weighted_product
-from .._inference._ladder import fill, items_rung, pad_comparisons
+from .._inference._ladder import fill, pad_comparisons
 from .._model import Model
 from .._util._arrays import as_array
 from .._util._random import generator_of
@@ -149,7 +149,8 @@ def iterative_curvature(
 ) -> IterativeCurvature:
     """Evaluate M at the scores."""
     curvature, diagonal, levels = parts_of_hessian(model, comparisons, scores)
-    padded, size = pad_comparisons(comparisons), items_rung(diagonal.size)
+    padded = pad_comparisons(comparisons)
+    size = padded.num_items
     # Items that are added have 1 on the diagonal, and no level is split off.
     own = np.arange(size, dtype=levels.component.dtype)
     own[: diagonal.size] = levels.component

@@ -4,8 +4,9 @@ XLA compiles a program for every shape, which takes a hundred times as long as r
 concrete problems are padded on the host: with rows of weight 0, which add exactly nothing, and with
 items that no row refers to, which stay at the prior mean. Results are cut to size on the host, too.
 
-Rows go up in steps of 3/2 and 4/3, items in steps of 8, because rows are most of the work. What a
-rung is filled with does not change a bit of the scores; another rung may, by the order of sums.
+Rows go up in steps of 3/2 and 4/3, items in steps of 8: rows are most of the work. Items are at
+least a quarter of the rows, where they cost next to nothing. What a rung is filled with does not
+change a bit of the scores; another rung may, by the order of sums.
 """
 
 import functools
@@ -20,24 +21,28 @@ from .._data._comparisons import Comparisons
 from .._model import Model
 from .._util._arrays import ArrayLike
 from .._util._compilation import quick_options
-from .._util._limits import DENSE_FIT_ITEMS, FEWEST_ROWS
+from .._util._limits import DENSE_FIT_ITEMS, LADDER_ROWS
 from ..laws import AbstractRootLaw
 
+_FEWEST_ITEMS = 512  # of problems with more items than `DENSE_FIT_ITEMS`
 
-def rows_rung(count: int) -> int:
-    """How many rows these are padded to: 0, 512, 4096, 6144, 8192, 12288 and so on."""
-    if count <= FEWEST_ROWS:
-        few = FEWEST_ROWS // 8
-        return min(count, 1) * (few if count <= few else FEWEST_ROWS)
+
+def rungs(num_items: int, num_rows: int) -> tuple[int, int]:
+    """How many items and rows these are padded to."""
+    if num_items <= DENSE_FIT_ITEMS:
+        return DENSE_FIT_ITEMS, rows_rung(num_rows, (LADDER_ROWS[0], LADDER_ROWS[-1]))
+    rows = rows_rung(num_rows)
+    power = max((num_items - 1).bit_length() + 2, (rows // 4 | 1).bit_length() - 1) // 3
+    return max(8**power, _FEWEST_ITEMS), rows
+
+
+def rows_rung(count: int, smallest: tuple[int, ...] = LADDER_ROWS) -> int:
+    """0, 512, 1536, 4096, 6144, 8192, 12288 and so on."""
+    for size in (0, *smallest):
+        if count <= size:
+            return size
     power = 1 << (count - 1).bit_length()
     return 3 * power // 4 if count <= 3 * power // 4 else power
-
-
-def items_rung(count: int) -> int:
-    """How many items these are padded to: 48, 512, 4096, 32768 and so on."""
-    if count <= DENSE_FIT_ITEMS:
-        return DENSE_FIT_ITEMS
-    return max(8 ** -(-(count - 1).bit_length() // 3), 512)
 
 
 def pad(
@@ -60,7 +65,7 @@ def pad(
 def pad_comparisons(comparisons: Comparisons) -> Comparisons:
     """With rows of weight 0, and items that no other row refers to."""
     count = len(comparisons)
-    rows_size, items_size = rows_rung(count), items_rung(comparisons.num_items)
+    items_size, rows_size = rungs(comparisons.num_items, count)
     # Rows of weight 0 are spread over items, because sums into one item wait for each other.
     others = np.arange(rows_size - count, dtype=np.int32) % items_size
     return comparisons._replace(

@@ -2,9 +2,9 @@
 
 # Items up to which a fit factorises dense matrices instead of iterating (`benchmarks/single.py`).
 DENSE_FIT_ITEMS = 48
-# Rows up to which padding to a fixed number costs less than a program of one's own would
-# (`benchmarks/first_answers.py`).
-FEWEST_ROWS = 4096
+# The first sizes that rows are padded to; up to the last, which is a power of 2, padding costs less
+# than more programs would (`benchmarks/first_answers.py`).
+LADDER_ROWS = (512, 1536, 4096)
 # Comparisons of all groups up to which compiling takes longer than solving, so that programs are
 # compiled quickly rather than run quickly (`benchmarks/single.py`, compilation).
 QUICK_ROWS = 8192
