@@ -186,12 +186,19 @@ def test_check_says_what_it_found(run):
 
 
 def test_audit_names_rows_of_the_table(run):
-    code, out, _ = run("audit", "votes.csv", "--preset", "arena", "--json")
+    command = "audit", "votes.csv", "--preset", "arena"
+    _, out, _ = run(*command, "--json")
+    (resilience,) = json.loads(out)["checks"]
+    code, out, _ = run(*command, "--check-monotone", "--json")
     assert code == 0
     found = json.loads(out)
     assert found["top"] == "tea"
-    assert all(check["holds"] for check in found["checks"])
-    assert len(found["checks"]) == 2
+    monotone, again = found["checks"]
+    assert monotone["holds"]
+    assert "rises" in monotone["claim"]
+    assert monotone["checked"] > 0
+    assert again == resilience
+    assert resilience["holds"]
     flip = found["flips"]["removal"]
     assert flip["is_found"]
     removed = {row["row"] for row in flip["rows"]}
