@@ -23,7 +23,7 @@ from ._existence import Unbounded, may_be_unbounded, unbounded_items
 from ._fit import Fit, FitError, Stats, explain, fit_of_group
 from ._gauge import is_regularised
 from ._ladder import pad
-from ._optimum import Known, differentiable_optimum, map_optimum
+from ._optimum import Known, differentiable_optimum, is_certified, map_optimum
 from ._results import RESULTS, Result
 from ._validity import refuse_outside
 
@@ -178,6 +178,8 @@ def _solve(model, comparisons, initial, tolerances, *, solver, max_steps, known)
 
 
 _STATIC = ("max_steps", "solver", "known")
+# What a fit may be called that the quick certificate does not certify.
+_OPEN = RESULTS.precision_lost.code, RESULTS.max_steps_reached.code
 _program = jax.jit(_solve, static_argnames=_STATIC)
 
 
@@ -192,10 +194,14 @@ def _fit_one(model, comparisons, start, tolerances, *, solver, max_steps) -> Ans
     unbounded = _unbounded(model, comparisons)
     if unbounded.items.size:
         return _no_optimum(comparisons)
-    known = Known(is_regularised(model, comparisons), unbounded.is_connected)
+    known = Known(is_regularised(model, comparisons), unbounded.is_connected, is_quick=True)
     run = _quick_program() if comparisons.num_items <= DENSE_FIT_ITEMS else _program
     options = {"solver": solver, "max_steps": max_steps, "known": known}
-    found = run(*pad(model, comparisons, start), tolerances, **options)
+    *problem, start = pad(model, comparisons, start)
+    found = run(*problem, start, tolerances, **options)
+    is_open = not known.is_regularised and int(found.result_code) in _OPEN
+    if is_open and is_certified(*problem, found.scores, known=known):
+        found = found._replace(result_code=jnp.asarray(RESULTS.successful.code, jnp.int32))
     return found._replace(scores=as_array(np.asarray(found.scores)[: comparisons.num_items]))
 
 

@@ -34,6 +34,20 @@ class Known(NamedTuple):
 
     is_regularised: bool = False  # the prior determines every level (`_gauge.is_regularised`)
     is_connected: bool = False  # comparisons connect all items
+    # What the quick certificate leaves open is asked of `is_certified`, which is another program.
+    is_quick: bool = False
+
+    def find_gauge(
+        self, model: Model, comparisons: Comparisons, partition: AbstractPartition = ONE
+    ) -> AbstractGauge:
+        """The gauge, as far as it is not known."""
+        return find_gauge(
+            model,
+            comparisons,
+            partition,
+            is_regularised=self.is_regularised,
+            is_connected=self.is_connected,
+        )
 
 
 class Optimum(NamedTuple):
@@ -65,7 +79,7 @@ def find_optimum(
     """
     is_bad = _is_invalid(model, comparisons, partition)
     comparisons = _without_rows(comparisons, is_bad, partition)
-    gauge = find_gauge(model, comparisons, partition, **known._asdict())
+    gauge = known.find_gauge(model, comparisons, partition)
     mean, precision = model.prior(comparisons, comparisons.value.dtype)
     # The solver sees scores less their common level, so that a large one costs it no digits.
     relative = eqx.tree_at(lambda model: model.prior_mean, model, mean - gauge.level)
@@ -88,7 +102,7 @@ def find_optimum(
         may_be = variance * norm <= allowed_error(x)
         bound = lax.cond(
             jnp.any(may_be),
-            lambda: certify(model, comparisons, x, gauge, partition).error_bound,
+            lambda: certify(model, comparisons, x, gauge, partition, is_quick=True).error_bound,
             lambda: jnp.full_like(norm, jnp.inf),
         )
         return may_be & (bound <= allowed_error(x))
@@ -104,7 +118,7 @@ def find_optimum(
         max_steps=max_steps,
     )
     scores = gauge.centre_relative(outcome.x) + gauge.level
-    verdict = certify(model, comparisons, scores, gauge, partition)
+    verdict = certify(model, comparisons, scores, gauge, partition, is_quick=known.is_quick)
     is_right, bound = verdict.is_certified, verdict.error_bound
     if tolerances is not None:
         is_right |= (bound <= allowed_error(scores)) & jnp.isfinite(bound)
@@ -117,6 +131,14 @@ def find_optimum(
         newton_steps=outcome.newton_steps,
         inner_steps=outcome.inner_steps,
     )
+
+
+@functools.partial(jax.jit, static_argnames=("known",))
+def is_certified(model: Model, comparisons: Comparisons, scores: Array, *, known: Known) -> Array:
+    """The whole certificate, of scores that the quick one did not certify."""
+    # Rows of weight 0 may have any value.
+    comparisons = _without_rows(comparisons, jnp.asarray(False), ONE)
+    return certify(model, comparisons, scores, known.find_gauge(model, comparisons)).is_certified
 
 
 def _result_code(is_right: Array, has_ended: Array, norm: Array, is_bad: Array) -> Array:
@@ -206,7 +228,7 @@ def differentiable_optimum(
     def solve(parameters, scores: Array, rhs: Array) -> Array:
         """N @ rhs, less the levels of components where the gauge fixes them."""
         model, comparisons, *_, partition = parameters
-        gauge = find_gauge(model, comparisons, partition, **known._asdict())
+        gauge = known.find_gauge(model, comparisons, partition)
         here = problem(model, comparisons, gauge, partition)
         point = here.evaluate(scores)
         product = functools.partial(here.product, point.curvature)
@@ -220,7 +242,7 @@ def differentiable_optimum(
 
     def centre(parameters, scores: Array) -> Array:
         model, comparisons, *_, partition = parameters
-        gauge = find_gauge(model, comparisons, partition, **known._asdict())
+        gauge = known.find_gauge(model, comparisons, partition)
         return gauge.centre(scores)
 
     parameters = (model, comparisons, initial, tolerances, partition)
