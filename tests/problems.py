@@ -29,7 +29,7 @@ def data_file(name: str) -> pathlib.Path:
 
 
 # Bits are equal in the programs that users get, and not where XLA optimises as little as in most
-# tests; CI runs the tests marked `slow` with those programs.
+# tests; CI runs the tests marked `certificate` with those programs.
 needs_full_optimisation = pytest.mark.skipif(
     not os.environ.get("GBT_JAX_FULL_OPTIMISATION"),
     reason="bits depend on compilation: set GBT_JAX_FULL_OPTIMISATION=1",

@@ -43,9 +43,14 @@ SETTINGS = {
 MILD = {"plausible", "weight 1", "usual prior", "mean 0"}
 
 
+QUICK = ("BradleyTerry", "BradleyTerry in float32", "Uniform", "Skellam")
+
+
 def every_setting(names=tuple(SETTINGS)):
-    """Run a test on each setting."""
-    return pytest.mark.parametrize("name", names)
+    """Run a test on each setting; all but a few are slow."""
+    marks = [() if name in QUICK else pytest.mark.slow for name in names]
+    pairs = zip(names, marks, strict=True)
+    return pytest.mark.parametrize("name", [pytest.param(x, marks=mark) for x, mark in pairs])
 
 
 def assert_honest(judge: Judge, answers: list[Answer]) -> None:

@@ -26,7 +26,10 @@ def python_blocks(text: str) -> str:
 
 
 def run(path: Path) -> subprocess.CompletedProcess:
-    """Run a script as a reader would: a fresh interpreter, nothing configured, warnings shown."""
+    """Run a script as a reader would: a fresh interpreter, warnings shown.
+
+    Only how programs are compiled is set as in `conftest.py`, by environment variables.
+    """
     command = [sys.executable, "-W", "error::DeprecationWarning:__main__", str(path)]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
 
@@ -35,7 +38,12 @@ TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*
 DOCUMENTS = [path for path in TEXTS if python_blocks(path.read_text(encoding="utf-8")).strip()]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def slow_but_readme(path: Path):
+    marks = () if path.name == "README.md" else pytest.mark.slow
+    return pytest.param(path, id=path.name, marks=marks)
+
+
+@pytest.mark.parametrize("document", [slow_but_readme(path) for path in DOCUMENTS])
 def test_examples_run(document, tmp_path):
     script = tmp_path / f"{document.stem}.py"
     script.write_text(python_blocks(document.read_text(encoding="utf-8")), encoding="utf-8")

@@ -40,6 +40,7 @@ def fit(rows):
 
 
 @pytest.mark.slow
+@pytest.mark.certificate
 @needs_full_optimisation
 def test_chunking_changes_no_bit(rows, fit, monkeypatch):
     """Chunks of other shapes, and therefore other neighbours and other padding."""

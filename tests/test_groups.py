@@ -310,6 +310,7 @@ def test_no_groups():
 
 
 @pytest.mark.slow
+@pytest.mark.certificate
 @needs_full_optimisation
 def test_no_group_can_spoil_another(data, fit):
     """Bad data of every kind: their own result, and not one bit of difference for the others."""

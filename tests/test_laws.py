@@ -59,6 +59,7 @@ def _nest(derive, function, order):
     return functools.reduce(lambda f, _: derive(f), range(order), function)
 
 
+@pytest.mark.slow
 @every_law
 def test_derivatives_to_order_four_are_finite_in_every_mode(case):
     # Counts have no float beyond e^709; every other cumulant of every law is a float.

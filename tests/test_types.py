@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow  # every function is checked in a process of its own
+
 CALLS = Path(__file__).parent / "typed_calls.py"
 CHECKED = """
 import importlib, pkgutil, runpy, sys
