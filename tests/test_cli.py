@@ -195,7 +195,7 @@ def test_audit_names_rows_of_the_table(run):
     assert found["top"] == "tea"
     monotone, again = found["checks"]
     assert monotone["holds"]
-    assert "rises" in monotone["claim"]
+    assert "raising a comparison" in monotone["claim"]
     assert monotone["checked"] > 0
     assert again == resilience
     assert resilience["holds"]

@@ -232,7 +232,7 @@ def test_a_law_of_ones_own(gaussian):
 
 def test_what_cannot_be_predicted_is_refused(gaussian):
     free = gbt.fit(gbt.Model(laws.Gaussian(NOISE), jnp.inf), ROWS.with_weights(ROWS.a % 2 == 0))
-    component = np.asarray(gbt.curvature(free).levels.component)
+    component = np.asarray(gbt.curvature(free).null_space.component)
     apart = int(np.flatnonzero(component != component[0])[0])
     together = int(np.flatnonzero(component == component[0])[1])
     assert np.isfinite(gbt.predict(free, together, 0).mean)

@@ -227,9 +227,10 @@ def test_whitening_is_a_square_root():
         made = gbt.curvature(fit)
         assert isinstance(made, DenseCurvature)
         factor = whitening(made)
-        levels = np.unique(np.asarray(made.levels.component)[np.asarray(made.levels.share) > 0])
-        assert factor.shape == (8, 8 - levels.size)
-        assert np.linalg.matrix_rank(factor, tol=1e-9) == 8 - levels.size
+        space = made.null_space
+        split = np.unique(np.asarray(space.component)[np.asarray(space.share) > 0])
+        assert factor.shape == (8, 8 - split.size)
+        assert np.linalg.matrix_rank(factor, tol=1e-9) == 8 - split.size
         scale = np.sqrt(np.abs(np.diag(made.reduced))) + (np.arange(8) == 7)
         error = np.abs(factor @ factor.T - made.reduced) / np.outer(scale, scale)
         assert error.max() < 1e-12

@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
 from .._util._arrays import ArrayLike, as_array, as_indices, is_concrete
-from ._levels import Levels
+from ._null_space import NullSpace
 
 
 class Edges(NamedTuple):
@@ -29,12 +29,12 @@ class AbstractCurvature(eqx.Module):
     """
 
     edges: eqx.AbstractVar[Edges]
-    levels: eqx.AbstractVar[Levels]
+    null_space: eqx.AbstractVar[NullSpace]
 
     @property
     def num_items(self) -> int:
         """The size of M."""
-        return self.levels.share.size
+        return self.null_space.share.size
 
     @abc.abstractmethod
     def reduced_solve(self, rhs: Any) -> Any:
@@ -52,13 +52,13 @@ class AbstractCurvature(eqx.Module):
         """N @ rhs for a vector or the columns of a matrix."""
         given = np.asarray(rhs) if is_concrete(self, rhs) else as_array(rhs)
         columns = given.reshape(given.shape[0], -1)
-        solved = self.reduced_solve(columns) + self.levels.apply(columns)
+        solved = self.reduced_solve(columns) + self.null_space.apply(columns)
         return as_array(solved.reshape(given.shape))
 
     def entries(self, a: ArrayLike, b: ArrayLike) -> Float[Array, " pairs"]:
         """n_ab for each pair of items; without a prior, under the constraint of mean zero."""
         first, second = self._pairs(a, b)
-        found = self.reduced_entries(first, second) + self.levels.entries(first, second)
+        found = self.reduced_entries(first, second) + self.null_space.entries(first, second)
         return as_array(found)
 
     def diagonal(self) -> Float[Array, " items"]:
@@ -71,11 +71,11 @@ class AbstractCurvature(eqx.Module):
         first, second = self._pairs(a, b)
         own = [self.reduced_entries(x, x) for x in (first, second)]
         reduced = own[0] + own[1] - 2 * self.reduced_entries(first, second)
-        apart = self.levels.component[first] != self.levels.component[second]
-        levels = [self.levels.entries(x, x) for x in (first, second)]
-        free = self.levels.is_free
+        apart = self.null_space.component[first] != self.null_space.component[second]
+        common = [self.null_space.entries(x, x) for x in (first, second)]
+        free = self.null_space.is_free
         unknown = apart & (free[first] | free[second])
-        known = reduced + np.where(apart, levels[0] + levels[1], 0)
+        known = reduced + np.where(apart, common[0] + common[1], 0)
         # Rounding can leave a variance of zero slightly negative.
         return as_array(np.where(unknown, np.inf, np.maximum(known, 0)).astype(reduced.dtype))
 
@@ -85,9 +85,9 @@ class AbstractCurvature(eqx.Module):
         Without a prior scores of mean zero are drawn.
         """
         own, level = jax.random.split(key)
-        levels = self.levels
-        width = np.sqrt(levels.share * levels.variance)
-        common = width[:, None] * levels.common_draws(num, key=level)
+        null_space = self.null_space
+        width = np.sqrt(null_space.share * null_space.variance)
+        common = width[:, None] * null_space.common_draws(num, key=level)
         return as_array(self.reduced_draws(num, key=own) + common)
 
     def _pairs(self, a: ArrayLike, b: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

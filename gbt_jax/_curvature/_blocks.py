@@ -19,7 +19,7 @@ from .._util._random import generator_of
 from .._util._threads import in_threads, num_workers
 from ._base import AbstractCurvature, Edges
 from ._elimination import dense_inverse
-from ._levels import Levels, parts_of_hessian
+from ._null_space import NullSpace, hessian_parts
 
 _AT_ONCE = 2**19  # entries of matrices in the work of a thread: a few megabytes
 
@@ -34,7 +34,7 @@ class BlockCurvature(AbstractCurvature):
     place: np.ndarray  # and which of its rows is the item's
     log_determinants: np.ndarray  # of M, of each group
     edges: Edges
-    levels: Levels
+    null_space: NullSpace
 
     def reduced_solve(self, rhs: Any) -> np.ndarray:
         """A product for each group."""
@@ -50,8 +50,11 @@ class BlockCurvature(AbstractCurvature):
 
     def reduced_draws(self, num: int, *, key: PRNGKeyArray) -> np.ndarray:
         """As in `_dense.py`, for each group."""
-        generator, levels = generator_of(key), self.levels
-        component, share = np.asarray(levels.component), np.asarray(levels.share / levels.held)
+        generator, null_space = generator_of(key), self.null_space
+        component, share = (
+            np.asarray(null_space.component),
+            np.asarray(null_space.share / null_space.regularised),
+        )
         drawn = np.empty((self.num_items, num), share.dtype)
         for which, blocks in enumerate(self.blocks):
             items = np.flatnonzero(self.stack == which)
@@ -65,7 +68,7 @@ class BlockCurvature(AbstractCurvature):
             factor = _factors(filled)
             normal = generator.standard_normal((count, size, num), share.dtype)
             drawn[items] = (factor @ normal)[at]
-        return levels.remove(drawn)
+        return null_space.remove(drawn)
 
     def reduced_entries(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Looked up; zero between groups."""
@@ -88,7 +91,7 @@ def block_curvature(fit: Fit) -> BlockCurvature:
     weight = np.where(is_good[owner[np.asarray(rows.a)]], np.asarray(rows.weight), 0)
     scores = np.where(is_good[owner], scores, 0).astype(scores.dtype)
     counted = rows._replace(weight=weight.astype(scores.dtype))
-    row_curvature, diagonal, levels = parts_of_hessian(fit.model, counted, scores)
+    row_curvature, diagonal, null_space = hessian_parts(fit.model, counted, scores)
     place = np.arange(owner.size) - layout.item_offsets[owner]
     classes, stack = np.unique(_rounded_up(sizes), return_inverse=True)
     blocks, number = [], np.zeros(sizes.size, int)
@@ -106,7 +109,7 @@ def block_curvature(fit: Fit) -> BlockCurvature:
     def work(part: tuple[np.ndarray, np.ndarray]) -> None:
         groups, place = part
         found, log_determinants[groups] = _inverses(
-            groups, place.shape[1], layout, sorted_curvature, diagonal, levels
+            groups, place.shape[1], layout, sorted_curvature, diagonal, null_space
         )
         place[:] = np.where(is_good[groups, None, None], found, np.nan)
 
@@ -120,7 +123,7 @@ def block_curvature(fit: Fit) -> BlockCurvature:
         place=place,
         log_determinants=log_determinants.astype(scores.dtype),
         edges=Edges(np.asarray(rows.a), np.asarray(rows.b), row_curvature),
-        levels=levels,
+        null_space=null_space,
     )
 
 
@@ -148,7 +151,7 @@ def _inverses(
     layout: GroupedRows,
     row_curvature: np.ndarray,
     item_diagonal: np.ndarray,
-    levels: Levels,
+    null_space: NullSpace,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(R, log det M) of some groups, as `_dense.py` finds them."""
     counts, item_counts = (np.diff(x)[groups] for x in (layout.row_offsets, layout.item_offsets))
@@ -166,8 +169,8 @@ def _inverses(
     flat += layout.a[rows].astype(np.int64) * size + layout.b[rows]
     half = np.bincount(flat, row_curvature[rows], groups.size * size * size)
     half = half.reshape(groups.size, size, size)
-    component, share = fill(levels.component, -1), fill(levels.share, 0)
-    added, precision = fill(levels.added, 0), fill(levels.precision, 0)
+    component, share = fill(null_space.component, -1), fill(null_space.share, 0)
+    added, precision = fill(null_space.added, 0), fill(null_space.precision, 0)
     together = component[:, :, None] == component[:, None, :]
     outer = np.where(together, share[:, :, None], 0)
     matrix = added[:, :, None] * outer - half - half.transpose(0, 2, 1)
@@ -177,12 +180,12 @@ def _inverses(
     scaled = matrix * scale[:, :, None] * scale[:, None, :]
     inverse, log_determinant = _invert(scaled)
     whole = inverse * scale[:, :, None] * scale[:, None, :]
-    held = fill(levels.held, 1)
-    reduced = whole - outer / held[:, :, None]
+    regularised = fill(null_space.regularised, 1)
+    reduced = whole - outer / regularised[:, :, None]
     reduced = 0.5 * (reduced + reduced.transpose(0, 2, 1))
     reduced *= ((component >= 0)[:, :, None]) & ((component >= 0)[:, None, :])
     instead = np.log(np.where(precision > 0, precision, 1))
-    correction = np.where(share > 0, instead - np.log(held), 0)
+    correction = np.where(share > 0, instead - np.log(regularised), 0)
     log_determinant -= 2 * np.sum(np.log(scale), axis=1)
     return reduced, log_determinant + np.sum(share * correction, axis=1)
 

@@ -9,17 +9,17 @@ from .._inference._fit import Fit
 from .._util._random import generator_of
 from ._base import AbstractCurvature, Edges
 from ._blocks import block_curvature
-from ._levels import Levels
+from ._null_space import NullSpace
 
 
 @final
 class DenseCurvature(AbstractCurvature):
-    """By a Cholesky factorisation: `reduced` is R, the rest of N is in `levels`."""
+    """By a Cholesky factorisation: `reduced` is R, the rest of N is in `null_space`."""
 
     reduced: Float[Any, "items items"]
     log_determinant: Float[Any, ""]  # of M; without a prior, of M on scores of mean zero
     edges: Edges
-    levels: Levels
+    null_space: NullSpace
 
     def reduced_solve(self, rhs: Any) -> Any:
         """A product."""
@@ -31,11 +31,13 @@ class DenseCurvature(AbstractCurvature):
 
     def reduced_draws(self, num: int, *, key: PRNGKeyArray) -> np.ndarray:
         """With the Cholesky factor of R + Σ_c u_c u_cᵀ/(p_c + κ_c), less the part along u_c."""
-        levels, reduced = self.levels, self.reduced
-        together = levels.component[:, None] == levels.component[None, :]
-        factor = np.linalg.cholesky(reduced + together * (levels.share / levels.held)[:, None])
+        null_space, reduced = self.null_space, self.reduced
+        together = null_space.component[:, None] == null_space.component[None, :]
+        factor = np.linalg.cholesky(
+            reduced + together * (null_space.share / null_space.regularised)[:, None]
+        )
         normal = generator_of(key).standard_normal((self.num_items, num), reduced.dtype)
-        return levels.remove(factor @ normal)
+        return null_space.remove(factor @ normal)
 
 
 def dense_curvature(fit: Fit) -> DenseCurvature:
@@ -45,5 +47,5 @@ def dense_curvature(fit: Fit) -> DenseCurvature:
         reduced=found.blocks[0][0, :size, :size] if size else np.zeros((0, 0)),
         log_determinant=found.log_determinants[0],
         edges=found.edges,
-        levels=found.levels,
+        null_space=found.null_space,
     )

@@ -19,7 +19,7 @@ from .._util._arrays import as_array
 from .._util._random import generator_of
 from ..solvers._newton import conjugate_gradients, scale_by_diagonal
 from ._base import AbstractCurvature, Edges
-from ._levels import Levels, parts_of_hessian
+from ._null_space import NullSpace, hessian_parts
 
 _BLOCK = 64  # right-hand sides at a time
 
@@ -32,17 +32,17 @@ class Estimate(NamedTuple):
 
 
 class _System(eqx.Module):
-    """M with κ u_c u_cᵀ added for each level that is split off, padded to few shapes."""
+    """M with κ u_c u_cᵀ added for each vector that is split off, padded to few shapes."""
 
     comparisons: Comparisons
     curvature: Any
     diagonal: Any
-    levels: Levels
+    null_space: NullSpace
 
     def product(self, v: Array) -> Array:
-        levels = self.levels
-        image = weighted_product(self.comparisons, self.curvature, levels.precision, v)
-        return image + levels.added * (v - levels.remove(v[:, None])[:, 0])
+        null_space = self.null_space
+        image = weighted_product(self.comparisons, self.curvature, null_space.precision, v)
+        return image + null_space.added * (v - null_space.remove(v[:, None])[:, 0])
 
 
 @final
@@ -51,7 +51,7 @@ class IterativeCurvature(AbstractCurvature):
 
     hessian_diagonal: np.ndarray
     edges: Edges
-    levels: Levels
+    null_space: NullSpace
     system: _System
 
     def reduced_solve(self, rhs: np.ndarray) -> np.ndarray:
@@ -96,7 +96,7 @@ class IterativeCurvature(AbstractCurvature):
         a, b, curvature = self.edges
         generator, dtype = generator_of(key), curvature.dtype
         pulls = np.empty((self.num_items, num), dtype)
-        precision, width = np.sqrt(self.levels.precision), np.sqrt(curvature)
+        precision, width = np.sqrt(self.null_space.precision), np.sqrt(curvature)
         for column in range(num):
             of_rows = width * generator.standard_normal(a.size, dtype)
             pulls[:, column] = item_sums_on_host(a, b, of_rows, self.num_items, sign=-1)
@@ -112,15 +112,15 @@ class IterativeCurvature(AbstractCurvature):
         own, level = jax.random.split(key)
         # The level of a component is drawn with the precision p + κ of the matrix that is solved
         # with, and put right afterwards: a weak prior would drown the rest.
-        levels, held = self.levels, self.levels.held
-        width = np.sqrt(levels.share)[:, None] * levels.common_draws(num, key=level)
+        null_space, regularised = self.null_space, self.null_space.regularised
+        width = np.sqrt(null_space.share)[:, None] * null_space.common_draws(num, key=level)
         pulls = self._pulls(num, key=own)
-        x = self.reduced_solve(pulls) + width / np.sqrt(held)[:, None]
-        image = levels.remove(pulls) + np.sqrt(held)[:, None] * width
-        diagonal = self.hessian_diagonal + levels.added * levels.share
+        x = self.reduced_solve(pulls) + width / np.sqrt(regularised)[:, None]
+        image = null_space.remove(pulls) + np.sqrt(regularised)[:, None] * width
+        diagonal = self.hessian_diagonal + null_space.added * null_space.share
         squares = np.square(x - image / diagonal[:, None])
         mean = np.mean(squares, axis=1)
-        instead = levels.share * (levels.variance - 1 / held)
+        instead = null_space.share * (null_space.variance - 1 / regularised)
         found = 1 / diagonal + mean + instead, math.sqrt(2 / num) * mean
         return Estimate(*(as_array(x) for x in found))
 
@@ -148,23 +148,23 @@ def iterative_curvature(
     model: Model, comparisons: Comparisons, scores: Array
 ) -> IterativeCurvature:
     """Evaluate M at the scores."""
-    curvature, diagonal, levels = parts_of_hessian(model, comparisons, scores)
+    curvature, diagonal, null_space = hessian_parts(model, comparisons, scores)
     padded = pad_comparisons(comparisons)
     size = padded.num_items
-    # Items that are added have 1 on the diagonal, and no level is split off.
-    own = np.arange(size, dtype=levels.component.dtype)
-    own[: diagonal.size] = levels.component
-    names = {"share": 0, "variance": 0, "precision": 1, "added": 0, "held": 1}
-    columns = {name: fill(getattr(levels, name), size, x) for name, x in names.items()}
+    # Items that are added have 1 on the diagonal, and nothing is split off.
+    own = np.arange(size, dtype=null_space.component.dtype)
+    own[: diagonal.size] = null_space.component
+    names = {"share": 0, "variance": 0, "precision": 1, "added": 0, "regularised": 1}
+    columns = {name: fill(getattr(null_space, name), size, x) for name, x in names.items()}
     return IterativeCurvature(
         hessian_diagonal=diagonal,
         edges=Edges(np.asarray(comparisons.a), np.asarray(comparisons.b), curvature),
-        levels=levels,
+        null_space=null_space,
         system=_System(
             comparisons=padded,
             curvature=fill(curvature, padded.value.size, 0),
-            diagonal=fill(diagonal + levels.added * levels.share, size, 1),
-            levels=Levels(own, **columns, is_loose=levels.is_loose),
+            diagonal=fill(diagonal + null_space.added * null_space.share, size, 1),
+            null_space=NullSpace(own, **columns, is_lost=null_space.is_lost),
         ),
     )
 
@@ -175,7 +175,7 @@ def _solve_block(system: _System, rhs: Array) -> tuple[Array, Array]:
 
     Solved twice, the second time for what rounding left of the first.
     """
-    levels = system.levels
+    null_space = system.null_space
     solve = functools.partial(
         conjugate_gradients,
         system.product,
@@ -190,17 +190,17 @@ def _solve_block(system: _System, rhs: Array) -> tuple[Array, Array]:
         size = jnp.linalg.norm(b)
         return x, jnp.linalg.norm(b - system.product(x)) / jnp.where(size > 0, size, 1)
 
-    solved, errors = jax.vmap(column, 1, (1, 0))(levels.remove(rhs))
-    return levels.remove(solved), jnp.max(errors, initial=0)
+    solved, errors = jax.vmap(column, 1, (1, 0))(null_space.remove(rhs))
+    return null_space.remove(solved), jnp.max(errors, initial=0)
 
 
 def _known_log_determinant(of: IterativeCurvature) -> float:
-    """What is known of log det M: the diagonal, and the levels put right as in `_blocks.py`."""
-    levels = of.levels
-    instead = np.log(np.where(levels.precision > 0, levels.precision, 1))
-    correction = np.where(levels.share > 0, instead - np.log(levels.held), 0)
-    scales = np.log(of.hessian_diagonal + levels.added * levels.share)
-    return float(np.sum(scales) + np.sum(levels.share * correction))
+    """The known part of log det M: the diagonal, and the null space as in `_blocks.py`."""
+    null_space = of.null_space
+    instead = np.log(np.where(null_space.precision > 0, null_space.precision, 1))
+    correction = np.where(null_space.share > 0, instead - np.log(null_space.regularised), 0)
+    scales = np.log(of.hessian_diagonal + null_space.added * null_space.share)
+    return float(np.sum(scales) + np.sum(null_space.share * correction))
 
 
 @functools.partial(jax.jit, static_argnames=("steps",))

@@ -40,7 +40,7 @@ def curvature(fit: Fit, *, dense: bool | None = None) -> AbstractCurvature:
         if is_dense
         else iterative_curvature(fit.model, fit.comparisons, fit.scores)
     )
-    if made.levels.is_loose:
+    if made.null_space.is_lost:
         raise ValueError(
             "items that are compared with each other have different priors, all of them so weak "
             "that rounding hides what they say of the common level: give these items one prior_std"

@@ -22,37 +22,39 @@ class Unbounded(NamedTuple):
 
 
 def unbounded_items(model: Model, comparisons: Comparisons) -> Unbounded:
-    """Items whose scores would grow without bound: no finite optimum exists if there are any.
+    """Items whose scores would grow without bound (separation): no finite optimum exists then.
 
-    Moving a group of items up together lowers the loss forever exactly when every comparison
-    between the group and the rest says the most a comparison can say, r = r_max, in favour of the
-    group, and no prior holds the group. Draw an arrow from the loser to the winner of such
-    comparisons, arrows both ways for all others and between all items that have a prior: then an
-    optimum exists if and only if each connected component is strongly connected (Ford's condition
-    for the Bradley-Terry model). What is returned are the items at the top, of those parts that no
-    arrow leaves; where these have a prior all others fall, and it is the items at the bottom.
+    The loss decreases without bound as a set of items moves up if and only if each of its
+    comparisons with other items has the extreme value r = r_max in favour of the set, and no item
+    of the set has a prior. In the directed graph with an arrow from loser to winner for extreme
+    values, and arrows both ways for other values and between all items with a prior, an optimum
+    exists if and only if each connected component is strongly connected (Ford's condition for the
+    Bradley-Terry model). Returned are the items of strong components that no arrow leaves; if these
+    have a prior all others fall, and the items of strong components that no arrow enters are
+    returned.
     """
     from scipy.sparse.csgraph import connected_components
 
     values, counts = np.asarray(comparisons.value), np.asarray(comparisons.weight) > 0
-    # Values from here on are the most that a comparison can say: of all rows, or of each.
+    # Values from here on are extreme, up to rounding: one number, or one per row.
     top = np.asarray(model.law.max_value, values.dtype) * (1 - 64 * np.finfo(values.dtype).eps)
     a, b = np.asarray(comparisons.a), np.asarray(comparisons.b)
-    a_crushed, b_crushed = values <= -top, values >= top
-    # An arrow to the winner; rows that crush nobody have one back, rows that do not count go home.
-    low, high = np.where(a_crushed, a, b), np.where(a_crushed, b, a)
-    back = np.flatnonzero(counts & ~a_crushed & ~b_crushed)
+    a_loses, b_loses = values <= -top, values >= top
+    # An arrow to the winner, and one back unless the value is extreme. Rows of weight 0 become
+    # loops.
+    low, high = np.where(a_loses, a, b), np.where(a_loses, b, a)
+    back = np.flatnonzero(counts & ~a_loses & ~b_loses)
     precision = precision_on_host(model, comparisons, comparisons.value.dtype)
-    held = np.flatnonzero(precision > 0).astype(a.dtype)
-    ground = np.full(held.size, comparisons.num_items, a.dtype)
-    tails = np.concatenate([low, high[back], held, ground])
-    heads = np.concatenate([np.where(counts, high, low), low[back], ground, held])
-    # The ground is there if anybody stands on it.
-    arrows = _adjacency(tails, heads, comparisons.num_items + min(held.size, 1))
+    # All items with a prior are connected by way of one more node.
+    with_prior = np.flatnonzero(precision > 0).astype(a.dtype)
+    node = np.full(with_prior.size, comparisons.num_items, a.dtype)
+    tails = np.concatenate([low, high[back], with_prior, node])
+    heads = np.concatenate([np.where(counts, high, low), low[back], node, with_prior])
+    arrows = _adjacency(tails, heads, comparisons.num_items + min(with_prior.size, 1))
     num_strong, strong = connected_components(arrows, directed=True, connection="strong")
     if num_strong <= 1:  # as usual: no need to search again
         # A prior connects items too, but comparisons may not.
-        return Unbounded(np.zeros(0, int), is_connected=not held.size)
+        return Unbounded(np.zeros(0, int), is_connected=not with_prior.size)
     num_weak, weak = connected_components(arrows, directed=True, connection="weak")
     if num_weak == num_strong:
         return Unbounded(np.zeros(0, int), is_connected=False)
@@ -60,7 +62,7 @@ def unbounded_items(model: Model, comparisons: Comparisons) -> Unbounded:
     left, entered = (np.isin(strong, end[ends[0] != ends[1]]) for end in ends)
     first = np.unique(strong, return_index=True)[1]  # an item of each
     runs = np.bincount(weak[first], minlength=num_weak)[weak] > 1
-    if held.size:
+    if with_prior.size:
         runs &= strong != strong[-1]
     at_the_top = runs & ~left
     items = np.flatnonzero(at_the_top if at_the_top.any() else runs & ~entered)

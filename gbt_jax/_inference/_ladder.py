@@ -51,7 +51,7 @@ def pad(
     """The same problem, without groups, in the shape of its rung."""
     padded = pad_comparisons(comparisons)
     items_size, rows_size = padded.num_items, len(padded)
-    # Items that no row refers to repeat a prior, so that none of theirs is the weakest.
+    # Added items repeat a prior, so that theirs does not decide the error bound.
     std, mean = (
         fill(x, items_size, np.asarray(x)[0]) if x.ndim and x.size else x
         for x in (model.prior_std, model.prior_mean)
@@ -66,7 +66,7 @@ def pad_comparisons(comparisons: Comparisons) -> Comparisons:
     """With rows of weight 0, and items that no other row refers to."""
     count = len(comparisons)
     items_size, rows_size = rungs(comparisons.num_items, count)
-    # Rows of weight 0 are spread over items, because sums into one item wait for each other.
+    # Rows of weight 0 are spread over items: consecutive scatter-adds to one item are slow.
     others = np.arange(rows_size - count, dtype=np.int32) % items_size
     return comparisons._replace(
         a=np.concatenate([comparisons.a, others]),

@@ -14,7 +14,14 @@ from .._data._comparisons import Comparisons
 from .._data._groups import sort_by_group
 from .._data._partition import AbstractPartition
 from .._model import Model
-from .._util._arrays import ArrayLike, as_array, at_once, floating, is_concrete, whole_number
+from .._util._arrays import (
+    ArrayLike,
+    as_array,
+    eager_constants,
+    floating,
+    is_concrete,
+    whole_number,
+)
 from .._util._compilation import quick_options
 from .._util._limits import DENSE_FIT_ITEMS
 from ..solvers._solvers import AbstractSolver, NewtonCG, NewtonCholesky
@@ -84,7 +91,7 @@ def fit(
         found = _program(model, comparisons, start, tolerances, known=Known(), **options)
         return _as_fit(found, model, comparisons)
     # Inside of somebody's jit or scan, a fit of constants is computed at once.
-    with at_once():
+    with eager_constants():
         solve = _fit_one
         if has_groups and isinstance(options["solver"], NewtonCG):
             solve = functools.partial(fit_groups, progress=progress, sharding=sharding)

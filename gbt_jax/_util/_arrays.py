@@ -28,11 +28,11 @@ def is_concrete(*values: object) -> bool:
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
-def at_once() -> contextlib.AbstractContextManager:
-    """A context in which what is known is computed now, also inside of somebody's jit or scan.
+def eager_constants() -> contextlib.AbstractContextManager:
+    """A context in which constants are computed at once, also inside a user's jit or scan.
 
-    Elsewhere it does nothing: with it, constants in programs that are traced meanwhile would be
-    computed one by one, each by a program of its own.
+    Outside of those it does nothing: `ensure_compile_time_eval` would compute the constants of
+    programs that are traced meanwhile one by one, each by a program of its own.
     """
     is_tracing = isinstance(jax.device_put(0), Tracer)
     return jax.ensure_compile_time_eval() if is_tracing else contextlib.nullcontext()

@@ -164,7 +164,7 @@ def flip_set(
 
 def _refuse_apart(made: AbstractCurvature, items: np.ndarray) -> None:
     component, is_free = (
-        np.asarray(x)[items] for x in (made.levels.component, made.levels.is_free)
+        np.asarray(x)[items] for x in (made.null_space.component, made.null_space.is_free)
     )
     if is_free.any() and np.unique(component).size > 1:
         raise ValueError(

@@ -141,7 +141,7 @@ def _lost_steps(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> np.ndarr
     """Rows whose Newton step is lost in rounding: without them only a weak prior holds a part."""
     if is_regularised(old.model, old.comparisons):
         return np.zeros(rows.size, bool)
-    precision = np.asarray(made.levels.precision)
+    precision = np.asarray(made.null_space.precision)
     is_known = (precision[np.asarray(x)[rows]] > 0 for x in (old.comparisons.a, old.comparisons.b))
     return bridges(old.comparisons)[rows] & np.logical_and(*is_known)
 
@@ -236,7 +236,7 @@ def _of_rows(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> np.ndarray:
     # Rows of weight 0 change nothing, even where nothing else relates their items.
     counts = np.asarray(old.comparisons.weight)[rows] > 0
     is_bridge = np.zeros(rows.size, bool)
-    if np.any(np.asarray(made.levels.precision) == 0):
+    if np.any(np.asarray(made.null_space.precision) == 0):
         is_bridge = bridges(old.comparisons)[rows] & counts
     is_known = counts & ~is_bridge
     factor = np.where(is_known, residual[rows] / np.where(is_known, held, 1), np.nan)

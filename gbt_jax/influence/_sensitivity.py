@@ -171,9 +171,9 @@ def solve_differences(
         ends[a, number], ends[b, number] = 1, -1
         moved = made.reduced_solve(ends)[wanted] * factor
     # Within a component e_a − e_b has no part along its level; between two it has.
-    apart = np.flatnonzero(made.levels.component[a] != made.levels.component[b])
+    apart = np.flatnonzero(made.null_space.component[a] != made.null_space.component[b])
     if apart.size:
-        levels = made.levels.differences(wanted, a[apart], b[apart])
+        levels = made.null_space.differences(wanted, a[apart], b[apart])
         moved[:, apart] += levels * factor[apart]
     return moved
 

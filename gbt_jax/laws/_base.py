@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
-from .._util._arrays import ArrayLike, at_once, floating, is_concrete
+from .._util._arrays import ArrayLike, eager_constants, floating, is_concrete
 from .._util._roots import Value, positive_roots
 from ._rows import map_rows, row_parameters
 
@@ -189,7 +189,7 @@ def check(law: AbstractRootLaw) -> None:
         return law.cgf(everywhere), law.variance(everywhere)
 
     if law.num_rows is None:
-        with at_once():  # a model may be made under a transformation
+        with eager_constants():  # a model may be made under a transformation
             cgf, variance = (np.asarray(x, float) for x in jax.jit(lambda: values(law))())
         _check_values(name, t, cgf, variance)
         return
@@ -209,7 +209,7 @@ def check(law: AbstractRootLaw) -> None:
         return law.at_rows(rows).cgf(ones), single, *of_rows
 
     try:
-        with at_once():
+        with eager_constants():
             together, single, *of_rows = jax.jit(of_some_rows)()
     except (TypeError, ValueError, IndexError) as error:
         raise ValueError(f"{advice} ({error})") from error

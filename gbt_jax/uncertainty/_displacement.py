@@ -54,7 +54,7 @@ class DisplacedLoss(eqx.Module):
         rise, noise = self.data_rise(start, moved)
         slopes = transpose(self.comparisons, weight * (law.mean(t) - value))
         # Rounding must not move the level of a component, which a weak prior hardly holds.
-        gradient = pull + precision * x + self.made.levels.remove(slopes)
+        gradient = pull + precision * x + self.made.null_space.remove(slopes)
         return Point(
             rise=rise + jnp.sum(x * (pull + 0.5 * precision * x), axis=0),
             noise=noise,
@@ -93,11 +93,11 @@ class DisplacedLoss(eqx.Module):
         return weighted_product(self.comparisons, curvature, self.prior()[1][:, None], v)
 
     def precondition(self, v: Array) -> Array:
-        """N v, or in its place a diagonal and the levels, which no diagonal feels."""
+        """N v; without a matrix N, a diagonal in its place, and N on the null space."""
         if self.inverse_diagonal is None:
             return self.made.solve(v)
         scaled = self.inverse_diagonal[:, None] * centre_columns(self.made, v)
-        return centre_columns(self.made, scaled) + self.made.levels.apply(v)
+        return centre_columns(self.made, scaled) + self.made.null_space.apply(v)
 
     @property
     def forcing(self) -> float:
@@ -125,4 +125,4 @@ class DisplacedLoss(eqx.Module):
 
 def centre_columns(made: AbstractCurvature, columns: Array | np.ndarray) -> Array:
     """Columns of mean zero over each component that no prior holds."""
-    return jnp.where(made.levels.is_free[:, None], made.levels.remove(columns), columns)
+    return jnp.where(made.null_space.is_free[:, None], made.null_space.remove(columns), columns)

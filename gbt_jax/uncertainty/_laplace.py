@@ -199,7 +199,7 @@ def _rank_intervals(
 ) -> Intervals:
     is_known = is_ranked & ~_incomparable(made, owner, is_ranked)
     # The level of a lone component is common to all, and would only cost digits.
-    component, whose = np.asarray(made.levels.component)[is_known], owner[is_known]
+    component, whose = np.asarray(made.null_space.component)[is_known], owner[is_known]
     is_lone = np.array_equal(component, component[np.searchsorted(whose, whose)])
     draw = made.reduced_draws if is_lone else made.draws
     return _ranks_of_draws(
@@ -259,12 +259,12 @@ def _drawn_ranks(drawn: np.ndarray, owner: np.ndarray) -> np.ndarray:
 def _incomparable(made: AbstractCurvature, owner: np.ndarray, is_ranked: np.ndarray) -> np.ndarray:
     """Items of owners who rank items of several components, some of them without a prior."""
     count = int(owner.max(initial=-1)) + 1
-    component = np.asarray(made.levels.component)
+    component = np.asarray(made.null_space.component)
     lowest, highest = np.full(count, component.size), np.full(count, -1)
     np.minimum.at(lowest, owner[is_ranked], component[is_ranked])
     np.maximum.at(highest, owner[is_ranked], component[is_ranked])
     has_free = np.zeros(count, bool)
-    has_free[owner[is_ranked & np.asarray(made.levels.is_free)]] = True
+    has_free[owner[is_ranked & np.asarray(made.null_space.is_free)]] = True
     return ((lowest < highest) & has_free)[owner]
 
 

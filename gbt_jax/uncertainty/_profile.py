@@ -133,7 +133,7 @@ def _distances(fit: Fit, made: AbstractCurvature, items: np.ndarray, goal: float
 
 def _constraints(made: AbstractCurvature, items: np.ndarray) -> Array:
     """c of each item, as columns."""
-    columns = np.zeros((made.num_items, items.size), made.levels.share.dtype)
+    columns = np.zeros((made.num_items, items.size), made.null_space.share.dtype)
     columns[items, np.arange(items.size)] = 1
     return centre_columns(made, columns)
 
@@ -141,7 +141,7 @@ def _constraints(made: AbstractCurvature, items: np.ndarray) -> Array:
 def _inverse_diagonal(made: AbstractCurvature) -> np.ndarray:
     """1/m_ii of each item; 0 where nothing is known of it."""
     a, b, curvature = made.edges
-    diagonal = made.levels.precision + item_sums_on_host(a, b, curvature, made.num_items)
+    diagonal = made.null_space.precision + item_sums_on_host(a, b, curvature, made.num_items)
     inverse = np.where(diagonal > 0, 1 / np.where(diagonal > 0, diagonal, 1), 0)
     return inverse.astype(curvature.dtype)
 

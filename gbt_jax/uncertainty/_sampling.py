@@ -151,9 +151,9 @@ def sample_posterior(
         walk = _walk(fit.model, fit.comparisons, *inputs, target_acceptance, **sizes)
     else:
         walk = _no_walk(sizes["chains"], sizes["num"], working)
-    levels = jnp.sqrt(made.levels.share * made.levels.variance).astype(working)
+    levels = jnp.sqrt(made.null_space.share * made.null_space.variance).astype(working)
     noise = jax.random.normal(level_key, (chains, num, levels.size), working)
-    moved = walk.position @ inputs[1].T + levels * noise[..., made.levels.component]
+    moved = walk.position @ inputs[1].T + levels * noise[..., made.null_space.component]
     scores = np.asarray((inputs[0] + moved).astype(fit.scores.dtype))
     is_fixed = ~np.any(factor, axis=1) & (np.asarray(levels) == 0)
     return _checked(scores, walk, is_fixed)
@@ -176,7 +176,7 @@ def whitening(made: DenseCurvature) -> np.ndarray:
     Its null vectors, the levels, are known: they are moved below all other eigenvalues, which lie
     between 0 and the number of items, and left out.
     """
-    share, component = (np.asarray(x) for x in (made.levels.share, made.levels.component))
+    share, component = (np.asarray(x) for x in (made.null_space.share, made.null_space.component))
     inner = np.flatnonzero(share < 1)  # an item that is a component is nothing but its level
     reduced = np.asarray(made.reduced, float)[np.ix_(inner, inner)]
     scale = np.sqrt(np.diagonal(reduced))

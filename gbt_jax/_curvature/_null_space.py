@@ -1,14 +1,14 @@
-"""The common level of each connected component, which the prior alone decides.
+"""The null space of the comparisons: the constant vectors u_c of connected components c.
 
-Comparisons say nothing of it, so along u_c, the constant unit vector of component c, M has the
-prior's precision p_c alone (where the prior is the same over the component, else c is not split
+Comparisons depend on score differences, so along the unit vector u_c the Hessian M has only the
+precision p_c of the prior, where that is the same over the component (otherwise u_c is not split
 off):
 
     M u_c = p_c u_c,    N = R + Σ_c u_c u_cᵀ/p_c,    R u_c = 0.
 
-R is kept apart from the levels: a weak prior makes them huge, and differences of scores of one
-component, which do not depend on them, would lose digits. Without a prior N stands for the
-inverse on scores whose mean over each component is zero, R.
+R is stored separately: with a weak prior 1/p_c is huge, and differences of scores within a
+component, which do not depend on it, would lose digits. Without a prior N is the inverse on scores
+whose mean over each component is zero, which is R.
 """
 
 from typing import Any
@@ -28,20 +28,21 @@ from .._util._arrays import ArrayLike
 from .._util._random import generator_of
 
 
-class Levels(eqx.Module):
-    """The directions u_c that are split off, and N along them: arrays of NumPy, or traced."""
+class NullSpace(eqx.Module):
+    """The vectors u_c that are split off, and N along them: NumPy arrays, or traced ones."""
 
-    component: Any  # of each item, the number of one of its items
-    share: Any  # of each item, the square of its entry of u_c; 0 where nothing is split off
-    variance: Any  # of each item, 1/p_c; 0 where nothing is split off or p_c is 0
-    precision: Any  # of each item, p_c
-    added: Any  # of each item, κ_c; 0 where nothing is split off
-    held: Any  # p_c + κ_c: N along u_c is 1/(p_c + κ_c) where κ_c u_c u_cᵀ is added to M
-    is_loose: Any  # whether a level that is not split off is lost in rounding
+    # For each item, of its component c:
+    component: Any  # the number of one item of c
+    share: Any  # the square of an entry of u_c; 0 where nothing is split off
+    variance: Any  # 1/p_c; 0 where nothing is split off or p_c is 0
+    precision: Any  # p_c
+    added: Any  # κ_c; 0 where nothing is split off
+    regularised: Any  # p_c + κ_c: N along u_c is 1/(p_c + κ_c) where κ_c u_c u_cᵀ is added to M
+    is_lost: Any  # whether rounding hides the common level of a component that is not split off
 
     @property
     def is_free(self) -> Array | np.ndarray:
-        """Items whose component no prior holds."""
+        """Items whose component has no prior."""
         return (self.share > 0) & (self.precision == 0)
 
     def remove(self, x: Any) -> Any:
@@ -58,7 +59,7 @@ class Levels(eqx.Module):
         return together * (self.share * self.variance)[a]
 
     def differences(self, items: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """The same matrix times e_a − e_b, at some items; NaN where there is no prior to say."""
+        """The same matrix times e_a − e_b, at some items; NaN where a component has no prior."""
         own = np.where(self.is_free, np.nan, self.variance)
 
         def column(end: np.ndarray) -> np.ndarray:
@@ -85,10 +86,10 @@ class Levels(eqx.Module):
         return self.share[:, None] * totals[self.component]
 
 
-def levels_of(
+def null_space_of(
     a: np.ndarray, b: np.ndarray, weight: np.ndarray, precision: np.ndarray, diagonal: np.ndarray
-) -> Levels:
-    """The levels of a problem, from its comparisons, its prior, and the diagonal of its Hessian.
+) -> NullSpace:
+    """The null space of a problem, from its comparisons, prior precisions and Hessian diagonal.
 
     On the host, where finding components compiles nothing.
     """
@@ -114,21 +115,21 @@ def levels_of(
         added,
         np.where(share > 0, added + precision, 1),
     )
-    return Levels(
+    return NullSpace(
         component[label].astype(np.int32),
         *(x.astype(dtype) for x in numbers),
-        is_loose=np.any(~is_split & (prior < weak)),
+        is_lost=np.any(~is_split & (prior < weak)),
     )
 
 
-def parts_of_hessian(
+def hessian_parts(
     model: Model, comparisons: Comparisons, scores: ArrayLike
-) -> tuple[np.ndarray, np.ndarray, Levels]:
-    """(w Φ'' of each comparison, the diagonal of M, the levels)."""
+) -> tuple[np.ndarray, np.ndarray, NullSpace]:
+    """(w Φ'' of each comparison, the diagonal of M, the null space)."""
     _, curvature = row_derivatives(model, comparisons, scores)
     precision = precision_on_host(model, comparisons, curvature.dtype)
     columns = comparisons.a, comparisons.b, comparisons.weight
     a, b, weight = (np.asarray(x) for x in columns)
     sums = item_sums_on_host(a, b, curvature, precision.size)
     diagonal = (precision + sums).astype(precision.dtype)
-    return curvature, diagonal, levels_of(a, b, weight, precision, diagonal)
+    return curvature, diagonal, null_space_of(a, b, weight, precision, diagonal)
