@@ -5,7 +5,8 @@
 
 Each size is new: so many items and rows as nobody fitted before, and `std` for each. Beside it the
 same by SciPy (Newton's method with sparse matrices) and, for the fit, by scikit-learn (a logistic
-regression). Then the same fits again, padded to the ladder of shapes and in their exact shapes.
+regression). Then the same fits again, padded to the ladder of shapes and in their exact shapes, and
+votes that arrive one by one on the largest Tournesol problem.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
 from scipy.special import expit
+from single import tournesol
 from sklearn.linear_model import LogisticRegression  # pyright: ignore[reportMissingImports]
 
 import gbt_jax as gbt
@@ -167,6 +169,27 @@ def show_steady_state(num: int, seed: int) -> None:
     print(f" (10% {low:.2f}, 90% {high:.2f})")
 
 
+def show_refits(num: int, seed: int) -> None:
+    """Votes that arrive one by one, beside fits without the old scores."""
+    rng, problems = np.random.default_rng(seed), tournesol()
+    if not problems:
+        print("votes one by one: skipped, there is no file of Tournesol's comparisons")
+        return
+    rows = max(problems, key=len)
+    model, size = gbt.Model(gbt.laws.Uniform(), 7.0), rows.num_items
+    fitted = gbt.fit(model, rows)
+    times: dict[str, list[float]] = {"refit": [], "fit": []}
+    for _ in range(num):
+        a, b = rng.choice(size, 2, replace=False)
+        vote = gbt.Comparisons([a], [b], rng.uniform(-1, 1, 1), num_items=size)
+        took, fitted = seconds(lambda fit, vote: gbt.refit(fit, added=vote), fitted, vote)
+        times["refit"].append(took)
+        times["fit"].append(seconds(gbt.fit, model, fitted.comparisons)[0])
+    warm, cold = (1e3 * float(np.median(times[name][1:])) for name in ("refit", "fit"))
+    print(f"{num} votes on {size:,} items and {len(rows):,} comparisons, median of each:", end="")
+    print(f" refit {warm:.1f} ms, fit {cold:.1f} ms, ratio {warm / cold:.2f}")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="First answers of many sizes in one process.")
     parser.add_argument("--sizes", type=int, default=60)
@@ -175,3 +198,4 @@ if __name__ == "__main__":
     given = parser.parse_args()
     show_first_answers(given.sizes, given.seed)
     show_steady_state(given.steady, given.seed + 1)
+    show_refits(100, given.seed + 2)

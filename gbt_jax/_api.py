@@ -7,6 +7,7 @@ from ._inference._fit import FitError as FitError
 from ._inference._maximise import fit as fit
 from ._inference._maximise import map_scores as map_scores
 from ._inference._objective import negative_log_posterior as negative_log_posterior
+from ._inference._refit import refit as refit
 from ._inference._results import RESULTS as RESULTS
 from ._model import Model as Model
 from .guarantees import check_monotone as check_monotone

@@ -27,6 +27,7 @@ ONE_GROUP: dict[str, Call] = {
     "covariance": lambda f, fit: f(fit),
     "flip_set": lambda f, fit: f(fit, top=1),
     "influence.leave_out": lambda f, fit: f(fit),
+    "refit": lambda f, fit: f(fit, added=row_of(fit)),
     "required_change": lambda f, fit: f(fit, 0, 0.1),
     "robust_covariance": lambda f, fit: f(fit),
     "sample_posterior": lambda f, fit: f(fit, 4, key=KEY, warmup=1),

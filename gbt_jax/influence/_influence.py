@@ -23,11 +23,9 @@ from .._inference._existence import may_be_unbounded, unbounded_items
 from .._inference._fit import Fit, check_fit, refuse_groups
 from .._inference._gauge import is_regularised
 from .._inference._ladder import row_derivatives
-from .._inference._maximise import fit as find
-from .._model import Model
+from .._inference._refit import refit, with_changes
 from .._util._arrays import ArrayLike, as_array, as_indices, group_numbers, whole_number
 from ..laws import AbstractRootLaw
-from ..laws._rows import concatenate_laws
 from ._leave_out import refined_changes
 from ._sensitivity import solve_differences
 
@@ -53,12 +51,7 @@ def what_if(
 
     **Arguments:**
 
-    - `added`: comparisons of the same items.
-    - `removed`: the numbers of rows to leave out.
-    - `changed`: (numbers of rows, their new values).
-    - `added_law`: the law of the added comparisons, by default that of the fit. It is of the same
-      kind and may have other parameters, one number or one per added comparison. It must be given
-      where the fit's law has parameters per comparison.
+    - `added`, `removed`, `changed`, `added_law`: as in `refit`.
     - `using`: the fit's `curvature`, if it has been made already.
 
     A group whose fit failed has NaN in `change` and `predicted`, and scores in `fit` if the changes
@@ -68,10 +61,8 @@ def what_if(
     if added is not None:
         refuse_groups(fit, "what_if", "comparisons are added to one group at a time")
     made = curvature_of(fit, using)
-    rows = _with_changes(fit.comparisons, added, removed, changed)
-    model = _with_added_law(fit, added, added_law)
-    has_scores = np.isfinite(fit.scores)
-    refitted = find(model, rows, initial=np.where(has_scores, fit.scores, 0))
+    refitted = refit(fit, added=added, removed=removed, changed=changed, added_law=added_law)
+    model, rows, has_scores = refitted.model, refitted.comparisons, np.isfinite(fit.scores)
     # The gradient at the old optimum, from the rows that are not what they were.
     old, size = fit.comparisons, len(fit.comparisons)
     pull, _ = row_derivatives(model, rows, fit.scores)
@@ -157,7 +148,7 @@ def _of_sets(old: Fit, sets: list[np.ndarray]) -> Array:
     """Sets of rows left out, one column each."""
     changes = np.full((old.scores.size, len(sets)), np.nan, old.scores.dtype)
     for column, rows in enumerate(sets):
-        if not falls_apart(old, _with_changes(old.comparisons, None, rows, None)):
+        if not falls_apart(old, with_changes(old.comparisons, removed=rows)):
             changes[:, column] = _refitted_change(old, rows)
     return as_array(changes)
 
@@ -168,63 +159,15 @@ def _refine_changes(
     """Changes without sets of rows, from what one Newton step says of them."""
     changes, is_found = refined_changes(old, made, sets, predicted)
     if may_be_unbounded(old.model):
-        left = (_with_changes(old.comparisons, None, rows, None) for rows in sets)
+        left = (with_changes(old.comparisons, removed=rows) for rows in sets)
         is_found &= [not unbounded_items(old.model, rows).items.size for rows in left]
     for column in np.flatnonzero(~is_found):
         changes[:, column] = _refitted_change(old, sets[column])
     return changes
 
 
-def _with_changes(
-    rows: Comparisons,
-    added: Comparisons | None,
-    removed: ArrayLike | None,
-    changed: tuple[ArrayLike, ArrayLike] | None,
-) -> Comparisons:
-    size = len(rows)
-    if changed is not None:
-        which, values = as_indices("changed", changed[0], size), np.atleast_1d(changed[1])
-        if values.shape != which.shape:
-            raise ValueError(f"changed has {which.size} rows and values of shape {values.shape}")
-        value = np.array(rows.value)
-        value[which] = values
-        rows = rows.with_values(value)
-    if removed is not None:
-        weight = np.array(rows.weight)
-        weight[as_indices("removed", removed, size)] = 0
-        rows = rows.with_weights(weight)
-    if added is None:
-        return rows
-    if not isinstance(added, Comparisons) or added.num_items != rows.num_items:
-        raise ValueError(f"added must be Comparisons of the same {rows.num_items} items")
-    dtype = rows.value.dtype
-    columns = (
-        np.concatenate([np.asarray(getattr(part, name)) for part in (rows, added)])
-        for name in ("a", "b", "value", "weight")
-    )
-    a, b, value, weight = columns
-    columns = value.astype(dtype), weight.astype(dtype)
-    return rows._with_rows(a, b, *columns, is_merged=rows.is_merged or added.is_merged)
-
-
-def _with_added_law(
-    fit: Fit, added: Comparisons | None, added_law: AbstractRootLaw | None
-) -> Model:
-    """The model of the fit's comparisons followed by the added ones."""
-    if added is None:
-        if added_law is not None:
-            raise ValueError("added_law is the law of added comparisons, and none are added")
-        return fit.model
-    law = fit.model.law_for_new_rows(added_law, (len(added),), "added_law")
-    if law is fit.model.law:
-        return fit.model
-    joined = concatenate_laws(fit.model.law, law, (len(fit.comparisons), len(added)))
-    return Model(joined, fit.model.prior_std, fit.model.prior_mean)
-
-
 def _refitted_change(old: Fit, rows: np.ndarray) -> np.ndarray:
-    left = _with_changes(old.comparisons, None, rows, None)
-    refitted = find(old.model, left, initial=old.scores, throw=False)
+    refitted = refit(old, removed=rows, throw=False)
     return np.asarray(refitted.scores) - np.asarray(old.scores)
 
 

@@ -1,0 +1,96 @@
+"""Refits with other comparisons, from the scores of a fit."""
+
+import numpy as np
+
+from .._data._comparisons import Comparisons
+from .._model import Model
+from .._util._arrays import ArrayLike, as_indices
+from ..laws import AbstractRootLaw
+from ..laws._rows import concatenate_laws
+from ..solvers._solvers import AbstractSolver
+from ._fit import Fit, check_fit, refuse_groups
+from ._maximise import fit as find
+
+
+def refit(
+    fit: Fit,
+    *,
+    added: Comparisons | None = None,
+    removed: ArrayLike | None = None,
+    changed: tuple[ArrayLike, ArrayLike] | None = None,
+    added_law: AbstractRootLaw | None = None,
+    solver: AbstractSolver | None = None,
+    throw: bool | None = None,
+) -> Fit:
+    """Fit with added, removed or changed comparisons, starting from the scores of `fit`.
+
+    A vote that arrives compiles nothing: rows are padded, and new ones take the place of padding.
+
+    **Arguments:**
+
+    - `added`: comparisons of the same items.
+    - `removed`: the numbers of rows to leave out. They stay, with weight 0, so that the numbers of
+      other rows do not change.
+    - `changed`: (numbers of rows, their new values).
+    - `added_law`: the law of the added comparisons, by default that of the fit. It is of the same
+      kind and may have other parameters, one number or one per added comparison. It must be given
+      where the fit's law has parameters per comparison.
+    - `solver`, `throw`: as in `fit`.
+
+    **Returns:** the new `Fit`, certified like any other. Items whose scores were NaN start at 0.
+    """
+    check_fit(fit)
+    if added is not None:
+        refuse_groups(fit, "refit", "comparisons are added to one group at a time")
+    rows = with_changes(fit.comparisons, added, removed, changed)
+    start = np.nan_to_num(np.asarray(fit.scores), nan=0.0)
+    model = _with_added_law(fit, added, added_law)
+    return find(model, rows, initial=start, solver=solver, throw=throw)
+
+
+def with_changes(
+    rows: Comparisons,
+    added: Comparisons | None = None,
+    removed: ArrayLike | None = None,
+    changed: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Comparisons:
+    """The comparisons with new values, with weight 0 for those removed, and with those added."""
+    size = len(rows)
+    if changed is not None:
+        which, values = as_indices("changed", changed[0], size), np.atleast_1d(changed[1])
+        if values.shape != which.shape:
+            raise ValueError(f"changed has {which.size} rows and values of shape {values.shape}")
+        value = np.array(rows.value)
+        value[which] = values
+        rows = rows.with_values(value)
+    if removed is not None:
+        weight = np.array(rows.weight)
+        weight[as_indices("removed", removed, size)] = 0
+        rows = rows.with_weights(weight)
+    if added is None:
+        return rows
+    if not isinstance(added, Comparisons) or added.num_items != rows.num_items:
+        raise ValueError(f"added must be Comparisons of the same {rows.num_items} items")
+    dtype = rows.value.dtype
+    columns = (
+        np.concatenate([np.asarray(getattr(part, name)) for part in (rows, added)])
+        for name in ("a", "b", "value", "weight")
+    )
+    a, b, value, weight = columns
+    columns = value.astype(dtype), weight.astype(dtype)
+    return rows._with_rows(a, b, *columns, is_merged=rows.is_merged or added.is_merged)
+
+
+def _with_added_law(
+    fit: Fit, added: Comparisons | None, added_law: AbstractRootLaw | None
+) -> Model:
+    """The model of the fit's comparisons followed by the added ones."""
+    if added is None:
+        if added_law is not None:
+            raise ValueError("added_law is the law of added comparisons, and none are added")
+        return fit.model
+    law = fit.model.law_for_new_rows(added_law, (len(added),), "added_law")
+    if law is fit.model.law:
+        return fit.model
+    joined = concatenate_laws(fit.model.law, law, (len(fit.comparisons), len(added)))
+    return Model(joined, fit.model.prior_std, fit.model.prior_mean)
