@@ -28,12 +28,15 @@ def data_file(name: str) -> pathlib.Path:
     return path
 
 
-# Bits are equal in the programs that users get, and not where XLA optimises as little as in most
-# tests; CI runs the tests marked `certificate` with those programs.
-needs_full_optimisation = pytest.mark.skipif(
-    not os.environ.get("GBT_JAX_FULL_OPTIMISATION"),
-    reason="bits depend on compilation: set GBT_JAX_FULL_OPTIMISATION=1",
-)
+def with_full_optimisation(test):
+    """Run a test in CI's last part alone: its bits are equal in the programs that users get.
+
+    They are not where XLA optimises as little as in most tests.
+    """
+    missing = not os.environ.get("GBT_JAX_FULL_OPTIMISATION")
+    reason = "bits depend on compilation: set GBT_JAX_FULL_OPTIMISATION=1"
+    skip = pytest.mark.skipif(missing, reason=reason)
+    return pytest.mark.slow(pytest.mark.certificate(skip(test)))
 
 
 def random_pairs(num_items: int, num_rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -10,8 +10,8 @@ import pytest
 from problems import (
     counting_law,
     group_columns,
-    needs_full_optimisation,
     random_comparisons,
+    with_full_optimisation,
 )
 
 import gbt_jax as gbt
@@ -39,9 +39,7 @@ def fit(rows):
     return gbt.fit(MODEL, rows)
 
 
-@pytest.mark.slow
-@pytest.mark.certificate
-@needs_full_optimisation
+@with_full_optimisation
 def test_chunking_changes_no_bit(rows, fit, monkeypatch):
     """Chunks of other shapes, and therefore other neighbours and other padding."""
     unions = (_chunks.Shape(3, 96, 200), _chunks.Shape(3, 304, 600))
@@ -105,7 +103,7 @@ def first_chunk(rows):
     return data.input(chunk), {**options, "known": Known(), "is_merged": False}
 
 
-@pytest.mark.slow
+@with_full_optimisation
 def test_sharded_over_devices(rows, fit, mesh):
     sharded = gbt.fit(MODEL, rows, sharding=mesh)
     np.testing.assert_array_equal(sharded.scores, fit.scores)

@@ -7,8 +7,8 @@ import pytest
 from problems import (
     comparisons_of_group,
     group_columns,
-    needs_full_optimisation,
     tournesol_problems,
+    with_full_optimisation,
 )
 
 import gbt_jax as gbt
@@ -309,9 +309,7 @@ def test_no_groups():
 # ---------------------------------------------------------------------------------------- failures
 
 
-@pytest.mark.slow
-@pytest.mark.certificate
-@needs_full_optimisation
+@with_full_optimisation
 def test_no_group_can_spoil_another(data, fit):
     """Bad data of every kind: their own result, and not one bit of difference for the others."""
     group, a, b, value = data
