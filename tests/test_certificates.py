@@ -405,4 +405,4 @@ def test_rows_that_nothing_merges_stay_in_order():
     rows = gbt.Comparisons([2, 0], [1, 1], [1.0, 0.0], num_items=3)
     model = gbt.Model(laws.Davidson(np.array([5.0, 0.1])))
     expected = gbt.fit(model, rows).scores
-    np.testing.assert_allclose(gbt.fit(model, rows.merged()).scores, expected, atol=1e-14)
+    np.testing.assert_allclose(gbt.fit(model, rows.merge_repeats()).scores, expected, atol=1e-14)

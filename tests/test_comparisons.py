@@ -58,7 +58,7 @@ def test_merged_has_the_same_optimum():
     weights = np.random.default_rng(0).uniform(0, 2, 40)
     weights[::7] = 0
     comparisons = base.with_weights(weights)
-    merged = comparisons.merged()
+    merged = comparisons.merge_repeats()
     assert len(merged) <= 10
     assert np.all(np.asarray(merged.a) < np.asarray(merged.b))
     model = gbt.Model(laws.Uniform(), 2.0)
@@ -69,14 +69,14 @@ def test_merged_has_the_same_optimum():
 
 def test_merged_wins_and_losses_may_average_off_the_grid():
     votes = gbt.Comparisons([0, 1, 0], [1, 0, 1], [1.0, 1.0, 1.0], num_items=2)
-    merged = votes.merged()
+    merged = votes.merge_repeats()
     np.testing.assert_allclose(merged.value, [1 / 3])
     model = gbt.Model(laws.Binary())
     np.testing.assert_allclose(
         gbt.fit(model, merged).scores, gbt.fit(model, votes).scores, atol=1e-15
     )
     with pytest.raises(ValueError, match="cannot be used under a transformation"):
-        jax.jit(lambda c: c.merged().value)(votes)
+        jax.jit(lambda c: c.merge_repeats().value)(votes)
 
 
 def test_with_values_and_weights_check_too():

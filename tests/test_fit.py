@@ -148,7 +148,7 @@ def test_very_many_comparisons_of_few_items(winner_first):
     comparisons = gbt.Comparisons(a, b, value, num_items=8)
     fit = gbt.fit(gbt.Model(laws.Binary(), 7.0), comparisons, solver=gbt.solvers.NewtonCG())
     assert int(fit.stats.newton_steps) <= 12
-    merged = gbt.fit(gbt.Model(laws.Binary(), 7.0), comparisons.merged())
+    merged = gbt.fit(gbt.Model(laws.Binary(), 7.0), comparisons.merge_repeats())
     apart = fit.scores - merged.scores
     assert float(jnp.linalg.norm(apart)) <= float(fit.error_bound + merged.error_bound)
     # Nothing but the prior holds their sum, so that is where rounding shows.

@@ -264,7 +264,7 @@ def test_merging_hides_no_bad_row(spoilt):
     rows = spoilt.comparisons
     ends = (np.append(x, x[4]) for x in (rows.a, rows.b, rows.value))
     repeated = rows._with_rows(*ends, np.append(rows.weight, 5.0))
-    merged = gbt.fit(MODEL, repeated.merged())
+    merged = gbt.fit(MODEL, repeated.merge_repeats())
     assert merged.result.names.tolist() == spoilt.result.names.tolist()
     np.testing.assert_allclose(merged[9].scores, spoilt[9].scores, atol=1e-12)
 

@@ -121,8 +121,8 @@ def test_labels_survive_other_values_and_weights(small):
     np.testing.assert_array_equal(again.weight, 2 * small.weight)
     alone = gbt.Comparisons.from_labels(["x", "y"], ["y", "z"], [0.1, 0.2])
     np.testing.assert_array_equal(alone.with_weights([1.0, 2.0]).item_labels, ["x", "y", "z"])
-    np.testing.assert_array_equal(small.merged().group_labels, small.group_labels)
-    np.testing.assert_array_equal(small.merged().item_labels, small.item_labels)
+    np.testing.assert_array_equal(small.merge_repeats().group_labels, small.group_labels)
+    np.testing.assert_array_equal(small.merge_repeats().item_labels, small.item_labels)
 
 
 def test_other_labels_cause_no_retrace():

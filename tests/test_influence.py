@@ -221,7 +221,9 @@ def test_rows_that_join_components():
 
 
 def test_merged_and_single_precision_comparisons():
-    votes = gbt.Comparisons([0, 0, 0, 1], [1, 1, 1, 2], [1.0, 1, -1, 1], num_items=3).merged()
+    votes = gbt.Comparisons(
+        [0, 0, 0, 1], [1, 1, 1, 2], [1.0, 1, -1, 1], num_items=3
+    ).merge_repeats()
     fit = gbt.fit(gbt.Model(laws.Binary(), 1.0), votes)
     more = gbt.what_if(fit, added=gbt.Comparisons([2], [0], [1.0], num_items=3))
     assert len(more.fit.comparisons) == 3

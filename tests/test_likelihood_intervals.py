@@ -134,7 +134,7 @@ def test_sides_that_nothing_holds():
     # Averages of values at the edge count as such, although rounding leaves them short of it.
     weight = np.full(15, 0.1)
     a, b = np.tile([0, 0, 1, 2, 1], 3), np.tile([1, 2, 2, 3, 3], 3)
-    merged = gbt.Comparisons(a, b, np.tile(value, 3), weight, num_items=5).merged()
+    merged = gbt.Comparisons(a, b, np.tile(value, 3), weight, num_items=5).merge_repeats()
     assert (merged.value < 0.3).all()
     for one in (rows, merged):
         fit = gbt.fit(gbt.Model(laws.Scaled(laws.Binary(), 0.3), 3.0), one)

@@ -388,7 +388,7 @@ def test_what_cannot_be_calibrated_is_refused(gaussian):
     with pytest.raises(ValueError, match=r"held_out: value\[1\] is 0\.5 \(item 4 against 5\)"):
         gbt.calibration(binary, gbt.Comparisons([0, 4], [1, 5], [1.0, 0.5], num_items=24))
     with pytest.raises(ValueError, match="held_out is merged"):
-        gbt.calibration(gaussian, ROWS.merged())
+        gbt.calibration(gaussian, ROWS.merge_repeats())
     with pytest.raises(ValueError, match="no comparisons of positive weight"):
         gbt.calibration(gaussian, ROWS.with_weights(np.zeros(60)))
     with pytest.raises(TypeError, match="held_out must be Comparisons, not list"):

@@ -237,7 +237,7 @@ def relabelled(comparisons):
 
 
 def merged(comparisons):
-    return comparisons.merged(), np.arange(comparisons.num_items)
+    return comparisons.merge_repeats(), np.arange(comparisons.num_items)
 
 
 def reversed_rows(comparisons):

@@ -44,7 +44,9 @@ def test_padding_weak_priors_and_merged_rows(fit):
     weak, free = (gbt.fit(gbt.Model(laws.Uniform(), std), ROWS) for std in (1e10, np.inf))
     found, expected = (gbt.uncertainty.robust_covariance(x, groups=JUDGE) for x in (weak, free))
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
-    votes = gbt.Comparisons([0, 0, 0, 1], [1, 1, 1, 2], [0.1, 0.5, -1, 1], num_items=3).merged()
+    votes = gbt.Comparisons(
+        [0, 0, 0, 1], [1, 1, 1, 2], [0.1, 0.5, -1, 1], num_items=3
+    ).merge_repeats()
     with pytest.raises(ValueError, match="do not tell how their repeats vary"):
         gbt.uncertainty.robust_covariance(gbt.fit(MODEL, votes))
 

@@ -593,7 +593,7 @@ def test_lengths_are_checked(many):
     with pytest.raises(ValueError, match="has 29 numbers, and there are 144 comparisons"):
         gbt.fit(wrong, data)
     with pytest.raises(ValueError, match=r"law.std of Scaled has 2 numbers.*merged row"):
-        gbt.fit(gbt.Model(laws.Scaled(laws.Gaussian([1.0, 2.0]), 1.0)), rows.merged())
+        gbt.fit(gbt.Model(laws.Scaled(laws.Gaussian([1.0, 2.0]), 1.0)), rows.merge_repeats())
     unequal = laws.Sum(laws.Gaussian(np.ones(3)), laws.Skellam(np.ones(2)))
     with pytest.raises(ValueError, match=r"first.std has 3, second.rate has 2"):
         gbt.fit(gbt.Model(unequal), rows)

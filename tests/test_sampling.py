@@ -14,7 +14,7 @@ import gbt_jax as gbt
 from gbt_jax import laws
 from gbt_jax._curvature import DenseCurvature
 from gbt_jax.uncertainty._diagnostics import _effective_sample_size, diagnostics
-from gbt_jax.uncertainty._sampling import _checked, _Walk, whitening
+from gbt_jax.uncertainty._sampling import _diagnose, _Walk, whitening
 
 # Two components, of items 0 to 3 and 4 to 6, and item 7 alone.
 A, B = np.array([0, 1, 2, 3, 0, 4, 5, 4]), np.array([1, 2, 3, 0, 2, 5, 6, 5])
@@ -246,17 +246,17 @@ def test_doubtful_draws_are_not_silent():
     draws = np.random.default_rng(0).normal(size=(4, 500, 3))
     diverged = np.zeros((4, 500), bool)
     fixed = np.zeros(3, bool)
-    assert _checked(draws, walk(diverged), fixed).num_divergences == 0
+    assert _diagnose(draws, walk(diverged), fixed).num_divergences == 0
     diverged[1, 3:5] = True
     with pytest.warns(RuntimeWarning, match="2 of 2000 draws diverged.*raise target_acceptance"):
-        _checked(draws, walk(diverged), fixed)
+        _diagnose(draws, walk(diverged), fixed)
     apart = draws + np.array([0, 1, 0])[None, None] * np.arange(4)[:, None, None]
     with pytest.warns(RuntimeWarning, match=r"R-hat of 1 items exceeds 1\.01.*item 1.*more draws"):
-        _checked(apart, walk(~diverged & False), fixed)
+        _diagnose(apart, walk(~diverged & False), fixed)
     stuck = np.where(np.arange(3) == 2, np.nan, draws)
     with pytest.warns(RuntimeWarning, match="is nan for item 2"):
-        _checked(stuck, walk(diverged & False), fixed)
-    _checked(stuck, walk(diverged & False), np.array([False, False, True]))
+        _diagnose(stuck, walk(diverged & False), fixed)
+    _diagnose(stuck, walk(diverged & False), np.array([False, False, True]))
 
 
 def test_what_cannot_be_sampled_is_refused(gaussian, monkeypatch):

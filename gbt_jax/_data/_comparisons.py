@@ -31,7 +31,7 @@ class Comparisons(eqx.Module):
     - `a`, `b`, `value`, `weight`: one entry per comparison.
     - `num_items`: items are numbered from 0 to `num_items` − 1 (in every group).
     - `group`: an integer label for each comparison, if there are several groups.
-    - `is_merged`: values are averages of repeats, as `merged` makes them.
+    - `is_merged`: values are averages of repeats, as `merge_repeats` makes them.
 
     Built from ordinary arrays without groups it checks every row. With groups, rows that make no
     sense (a value that is not finite, a negative weight, an item compared with itself) spoil the
@@ -153,7 +153,7 @@ class Comparisons(eqx.Module):
         """The same pairs and outcomes with other weights."""
         return self._with_columns(self.value, weight)
 
-    def merged(self) -> "Comparisons":
+    def merge_repeats(self) -> "Comparisons":
         """One row per pair, with the same optimum: weights added up, values averaged by them.
 
         The loss of n rows of a pair, Σ w_i (Φ(t) − r_i t), depends on the sums of w and w·r alone.
@@ -161,7 +161,9 @@ class Comparisons(eqx.Module):
         interval. Rows of weight 0 are left out. An invalid weight spoils the merged row too.
         """
         if not is_concrete(self):
-            raise ValueError("merged() changes shapes, so it cannot be used under a transformation")
+            raise ValueError(
+                "merge_repeats() changes shapes, so it cannot be used under a transformation"
+            )
         a, b = np.asarray(self.a), np.asarray(self.b)
         value, weight = np.asarray(self.value), np.asarray(self.weight)
         weight = np.where(weight < 0, np.nan, weight)

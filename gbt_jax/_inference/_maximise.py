@@ -198,7 +198,7 @@ def _quick_program():
 
 def _fit_one(model, comparisons, start, tolerances, *, solver, max_steps) -> Answer:
     """The fit of comparisons without groups."""
-    unbounded = _unbounded(model, comparisons)
+    unbounded = _find_unbounded(model, comparisons)
     if unbounded.items.size:
         return _no_optimum(comparisons)
     known = Known(is_regularised(model, comparisons), unbounded.is_connected, is_quick=True)
@@ -261,7 +261,7 @@ def _as_fit(found: Answer, model: Model, comparisons: Comparisons) -> Fit:
     )
 
 
-def _unbounded(model: Model, comparisons: Comparisons) -> Unbounded:
+def _find_unbounded(model: Model, comparisons: Comparisons) -> Unbounded:
     if not may_be_unbounded(model):
         return Unbounded(np.zeros(0, int), is_connected=False)
     return unbounded_items(model, comparisons)

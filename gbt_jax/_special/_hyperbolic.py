@@ -16,7 +16,7 @@ from jax import Array
 from jax.custom_derivatives import SymbolicZero
 
 from ._exact import exp_minus, quotient_and_error, squared_exponential
-from ._series import NUM_TERMS, bernoulli, economised, horner
+from ._series import NUM_TERMS, bernoulli, economise, horner
 
 
 def magnitude(t: Array) -> Array:
@@ -70,7 +70,7 @@ def _tanh_coefficients(eps: float) -> list[float]:
         k = place + 1
         return Fraction(4**k * (4**k - 1), math.factorial(2 * k)) * numbers[2 * k]
 
-    return economised(term, Fraction(1, 4), eps)
+    return economise(term, Fraction(1, 4), eps)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))

@@ -25,7 +25,7 @@ def bernoulli(count: int) -> list[Fraction]:
     return numbers
 
 
-def economised(term: Callable[[int], Fraction], end: Fraction, eps: float) -> list[float]:
+def economise(term: Callable[[int], Fraction], end: Fraction, eps: float) -> list[float]:
     """Coefficients, lowest power first, of a polynomial equal to Σ_k term(k) u^k on [0, end].
 
     To within eps/8 of the sum's value at 0, which must not be small beside its others.

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ._exact import exp_minus, quotient_and_error, squared_exponential
-from ._series import NUM_TERMS, bernoulli, economised, horner
+from ._series import NUM_TERMS, bernoulli, economise, horner
 
 _SWITCH = 1.0
 
@@ -44,7 +44,7 @@ def _near_coefficients(order: int, num_levels: int | None, eps: float) -> list[f
         return c_k * math.perm(2 * k, order)
 
     end = Fraction(1) if num_levels is None else Fraction(num_levels - 1, num_levels)
-    return economised(term, end**2, eps)
+    return economise(term, end**2, eps)
 
 
 def _first_term(order: int) -> int:

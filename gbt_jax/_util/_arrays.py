@@ -73,12 +73,12 @@ IN_RANGE: Any = {"mode": "drop", "wrap_negative_indices": False}
 
 def positive(name: str, value: ArrayLike) -> Array:
     """A parameter that must be positive and finite; checked unless it is being traced."""
-    return _checked(name, value, "positive", lambda x: x > 0)
+    return _check_sign(name, value, "positive", lambda x: x > 0)
 
 
 def non_negative(name: str, value: ArrayLike) -> Array:
     """A parameter that must be non-negative and finite; checked unless it is being traced."""
-    return _checked(name, value, "non-negative", lambda x: x >= 0)
+    return _check_sign(name, value, "non-negative", lambda x: x >= 0)
 
 
 def whole_number(name: str, value: object, *, at_least: int) -> int:
@@ -119,7 +119,7 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.arange(int(ends[-1])) + np.repeat(starts - (ends - lengths), lengths)
 
 
-def _checked(name: str, value: ArrayLike, adjective: str, accept) -> Array:
+def _check_sign(name: str, value: ArrayLike, adjective: str, accept) -> Array:
     array = floating(value)
     if is_concrete(array):
         values = np.asarray(array)

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -78,7 +79,6 @@ def _audit_group(
     from .._inference._results import RESULTS
     from ..guarantees._checks import check_monotone, check_resilience
     from ..influence._counterfactuals import flip_set
-    from ..influence._influence import leave_out
 
     votes, group = ranking.votes, ranking.fit.groups[number].item()
     one = ranking.fit[group]
@@ -104,18 +104,6 @@ def _audit_group(
         row = lambda found: f"row {describe_row(int(found[1]))['row']}"  # noqa: E731
         return re.sub(r"^row (\d+)", row, case)
 
-    changes = np.asarray(leave_out(one, using=made))
-    lengths = np.nan_to_num(np.linalg.norm(changes, axis=0))
-    largest = np.argsort(-lengths)[:_INFLUENCES]
-    influences = [
-        describe_row(row)
-        | {
-            "change": float(lengths[row]),
-            "item": votes.label(labels[int(np.abs(changes[:, row]).argmax())]),
-            "item_change": float(changes[int(np.abs(changes[:, row]).argmax()), row]),
-        }
-        for row in largest.tolist()
-    ]
     best = int(np.argmax(one.scores))
     flips = {}
     for means in ("removal", "reversal"):
@@ -135,7 +123,7 @@ def _audit_group(
         "top": votes.label(labels[best]),
         "comparisons": len(one.comparisons),
         "flips": flips,
-        "influences": influences,
+        "influences": _largest_influences(one, made, describe_row),
         "checks": [
             {
                 "claim": check.claim,
@@ -149,6 +137,24 @@ def _audit_group(
             for check in checks
         ],
     }
+
+
+def _largest_influences(
+    fit: Any, curvature: Any, describe_row: Callable[[int], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The comparisons without which scores change most, and the item that each moves most."""
+    import numpy as np
+
+    from ..influence._influence import leave_out
+
+    changes = np.asarray(leave_out(fit, using=curvature))
+    lengths = np.nan_to_num(np.linalg.norm(changes, axis=0))
+    found = []
+    for row in np.argsort(-lengths)[:_INFLUENCES].tolist():
+        item = int(np.abs(changes[:, row]).argmax())
+        moved = {"item": fit.item[item].item(), "item_change": float(changes[item, row])}
+        found.append(describe_row(row) | {"change": float(lengths[row])} | moved)
+    return found
 
 
 def _with_labels(fit: Any, labels: list[Any]) -> Any:

@@ -82,7 +82,7 @@ class Columns:
 
     def numbers(self, name: str) -> np.ndarray:
         """Finite numbers."""
-        column = self._filled(name)
+        column = self._complete_column(name)
         if pa.types.is_string(column.type):
             # A space before or after a number is common in files made by hand.
             column = pc.utf8_trim_whitespace(column)
@@ -97,7 +97,7 @@ class Columns:
 
     def texts(self, name: str) -> tuple[np.ndarray, list[str]]:
         """Codes of the cells as text, and the text of each code."""
-        column = self._filled(name)
+        column = self._complete_column(name)
         if not (pa.types.is_string(column.type) or _is_number(column.type)):
             self.refuse(f"column {name!r} must hold text or numbers, not {column.type}")
         encoded = column.cast(pa.string()).dictionary_encode().combine_chunks()
@@ -105,7 +105,7 @@ class Columns:
 
     def days(self, name: str) -> np.ndarray:
         """Dates, as days since 1970, with fractions. Numbers are seconds since 1970."""
-        column = self._filled(name)
+        column = self._complete_column(name)
         if _is_number(column.type) or _starts_with_number(column):
             return self._days_of_seconds(name)
         if pa.types.is_string(column.type):
@@ -158,7 +158,7 @@ class Columns:
             column = column.cast(pa.string())
         return column
 
-    def _filled(self, name: str) -> pa.ChunkedArray:
+    def _complete_column(self, name: str) -> pa.ChunkedArray:
         column = self._column(name)
         if column.null_count:
             row = _first(pc.is_null(column))
@@ -166,7 +166,7 @@ class Columns:
         return column
 
     def _label_column(self, name: str) -> pa.ChunkedArray:
-        column = self._filled(name)
+        column = self._complete_column(name)
         if pa.types.is_integer(column.type):
             if pa.types.is_uint64(column.type):
                 largest = pa.scalar(2**63 - 1, pa.uint64())

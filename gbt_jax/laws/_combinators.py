@@ -52,11 +52,11 @@ class Scaled(AbstractRootLaw):
 
     def in_support(self, value: ArrayLike) -> Array:
         """Whether value/s is in the inner law's support."""
-        return self.law.in_support(self._unscaled(value))
+        return self.law.in_support(self._divide_by_scale(value))
 
     def log_root(self, value: ArrayLike) -> Float[Array, "..."]:
         """log f_law(value/s), less log s for a density."""
-        unscaled = self._unscaled(value)
+        unscaled = self._divide_by_scale(value)
         jacobian = 0 if self.is_discrete else jnp.log(self.scale.astype(unscaled.dtype))
         return self.law.log_root(unscaled) - jacobian
 
@@ -70,14 +70,14 @@ class Scaled(AbstractRootLaw):
 
     def step_up(self, value: ArrayLike) -> Float[Array, "..."]:
         """s times the inner law's step."""
-        unscaled = self._unscaled(value)
+        unscaled = self._divide_by_scale(value)
         return self.scale.astype(unscaled.dtype) * self.law.step_up(unscaled)
 
     def step_down(self, value: ArrayLike) -> Float[Array, "..."]:
         """s times the inner law's step."""
         return self.step_up(-floating(value))
 
-    def _unscaled(self, value: ArrayLike) -> Array:
+    def _divide_by_scale(self, value: ArrayLike) -> Array:
         value = floating(value)
         return value / self.scale.astype(value.dtype)
 

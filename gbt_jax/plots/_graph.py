@@ -52,7 +52,7 @@ def comparison_graph(
     check_fit(fit, "comparison_graph")
     names = item_names(labels, fit)
     most = whole_number("top", top, at_least=1)
-    merged = fit.comparisons.merged()
+    merged = fit.comparisons.merge_repeats()
     a, b, weight = (np.asarray(x) for x in (merged.a, merged.b, merged.weight))
     degree = np.bincount(np.append(a, b), np.append(weight, weight), len(names))
     items = np.argsort(-degree, kind="stable")[:most]

@@ -88,8 +88,8 @@ def calibration(
 
     **Arguments:**
 
-    - `held_out`: comparisons of the same items, one by one (not `merged`). A weight counts as so
-      many repeats; rows of weight 0 are left out.
+    - `held_out`: comparisons of the same items, repeats not merged. A weight counts as so many
+      repeats; rows of weight 0 are left out.
     - `bins`: how many, at most; each has at least one comparison.
     - `law`: the law of the held-out comparisons, by default that of the fit; its parameters are
       one number, or one per held-out comparison. It must be given where the fit's law has

@@ -34,13 +34,13 @@ def _sentences(ranking: Ranking, findings: Findings, elo: bool) -> list[str]:
         f"{scale} is better. Score and rank intervals have a level of "
         f"{compact(100 * ranking.level)}% and use the curvature at the optimum (Laplace’s "
         "approximation).",
-        *_unranked(ranking),
+        *_unranked_items(ranking),
         _convergence(ranking),
         _verdict(findings),
     ]
 
 
-def _unranked(ranking: Ranking) -> list[str]:
+def _unranked_items(ranking: Ranking) -> list[str]:
     """The number of items without a rank, in groups with ranks."""
     owner = np.asarray(ranking.fit.comparisons.group)
     is_ranked = ranking.arrow["rank"].is_valid().to_numpy()

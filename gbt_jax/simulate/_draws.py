@@ -28,7 +28,7 @@ def popularity(num_items: int, exponent: float) -> np.ndarray:
     return share / share.sum()
 
 
-def picked(generator: np.random.Generator, cumulative: np.ndarray, size: int) -> np.ndarray:
+def pick_index(generator: np.random.Generator, cumulative: np.ndarray, size: int) -> np.ndarray:
     """So many independent numbers, drawn by the shares of which these are the cumulative sums."""
     place = np.searchsorted(cumulative, generator.random(size) * cumulative[-1], "right")
     return np.minimum(place, cumulative.size - 1)  # a product may round up to the last sum
@@ -77,7 +77,7 @@ def _redrawn(
         if cumulative is None:
             number = generator.integers(total[owner])
         else:
-            number = picked(generator, cumulative, owner.size)
+            number = pick_index(generator, cumulative, owner.size)
         # Sorted here, since the tables of np.unique take ten times as long.
         code = np.sort(np.concatenate([code, owner * stride + number]))
         code = code[np.append(True, code[1:] != code[:-1])]

@@ -10,7 +10,7 @@ from jaxtyping import Int, PRNGKeyArray
 
 from .._util._arrays import whole_number
 from .._util._random import generator_of
-from ._draws import between, picked, popularity
+from ._draws import between, pick_index, popularity
 
 
 class Pairs(NamedTuple):
@@ -85,7 +85,7 @@ def power_law(
     size = whole_number("num_comparisons", num_comparisons, at_least=0)
     share, generator = popularity(num_items, exponent), generator_of(key)
     # a has its marginal law, s_a(1−s_a); b is drawn from what remains when a is cut out.
-    a = picked(generator, np.cumsum(share * (1 - share)), size)
+    a = pick_index(generator, np.cumsum(share * (1 - share)), size)
     ends = np.concatenate([[0.0], np.cumsum(share)])
     height = generator.random(size) * (ends[-1] - share[a])
     height = np.where(height < ends[a], height, ends[a + 1] + (height - ends[a]))

@@ -60,15 +60,15 @@ class Refinement(Protocol):
     noise: Array  # rounding errors, in the norm of `size`
 
 
-def _unchanged(x: Array) -> Array:
+def _identity(x: Array) -> Array:
     return x
 
 
 class Projection(NamedTuple):
     """Projections that remove a null space: of directions, and their transpose, of residuals."""
 
-    direction: Callable[[Array], Array] = _unchanged
-    residual: Callable[[Array], Array] = _unchanged
+    direction: Callable[[Array], Array] = _identity
+    residual: Callable[[Array], Array] = _identity
 
 
 NO_PROJECTION = Projection()

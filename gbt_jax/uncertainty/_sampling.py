@@ -156,7 +156,7 @@ def sample_posterior(
     moved = walk.position @ inputs[1].T + levels * noise[..., made.null_space.component]
     scores = np.asarray((inputs[0] + moved).astype(fit.scores.dtype))
     is_fixed = ~np.any(factor, axis=1) & (np.asarray(levels) == 0)
-    return _checked(scores, walk, is_fixed)
+    return _diagnose(scores, walk, is_fixed)
 
 
 class _Walk(NamedTuple):
@@ -253,12 +253,12 @@ def _walk(
 
 
 def _no_walk(chains: int, num: int, dtype) -> _Walk:
-    """Where the prior alone speaks, all levels: nothing to walk through."""
+    """An empty walk, for a posterior that is known in closed form: all of it is null space."""
     zero, one = jnp.zeros((chains, num), dtype), jnp.ones((chains, num), dtype)
     return _Walk(zero[..., None][..., :0], zero > 0, one, zero, one)
 
 
-def _checked(scores: np.ndarray, walk: _Walk, is_fixed: np.ndarray) -> PosteriorSamples:
+def _diagnose(scores: np.ndarray, walk: _Walk, is_fixed: np.ndarray) -> PosteriorSamples:
     """The samples with their diagnostics, after warning of what is wrong with them."""
     r_hat, size = diagnostics(np.where(is_fixed, np.nan, scores))
     divergences = int(jnp.sum(walk.is_divergent))
