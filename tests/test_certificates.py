@@ -9,14 +9,15 @@ import mpmath
 import numpy as np
 import pyarrow
 import pytest
-from problems import data_file, random_comparisons, random_pairs
+from problems import data_file, incidence, random_comparisons, random_pairs
 
 import gbt_jax as gbt
 from gbt_jax import laws
 from gbt_jax._data._partition import ONE
-from gbt_jax._inference import _certify
+from gbt_jax._inference import _certify, _maximise
 from gbt_jax._inference._gauge import Regularised, find_gauge
 from gbt_jax._inference._objective import exact_sums
+from gbt_jax._inference._optimum import is_certified
 
 pytestmark = pytest.mark.certificate
 
@@ -341,6 +342,29 @@ def test_long_sums_in_float32(std):
     model = gbt.Model(laws.Binary(), np.float32(std))
     for scores in (gbt.fit(model, rows).scores, jax.jit(gbt.map_scores)(model, rows)):
         np.testing.assert_allclose(scores, exact, atol=2e-5)
+
+
+def test_parts_of_the_graph_are_looked_at_where_rows_leave_a_fit_open(monkeypatch):
+    """Weights over twelve decades: no light row alone determines its scores, but parts do."""
+    asked = []
+
+    def spy(*problem, known):
+        asked.append(bool(is_certified(*problem, known=known)))
+        return asked[-1]
+
+    monkeypatch.setattr(_maximise, "is_certified", spy)
+    rng, (a, b) = np.random.default_rng(0), random_pairs(12, 120)
+    weight, value = 10.0 ** rng.uniform(-12, 0, 120), rng.uniform(-0.9, 0.9, 120)
+    rows = gbt.Comparisons(a, b, value, weight, num_items=12)
+    fit = gbt.fit(gbt.Model(laws.Gaussian(), np.inf), rows)
+    assert asked == [True]
+    # Least squares on rows scaled by √w, which squares no condition number.
+    scale = np.sqrt(weight)
+    expected = np.linalg.lstsq(scale[:, None] * incidence(rows), scale * value, rcond=1e-14)[0]
+    np.testing.assert_allclose(fit.scores, expected - expected.mean(), atol=1e-6)
+    # Rows of one weight settle it: the other program is not asked.
+    gbt.fit(fit.model, rows.with_weights(np.ones(120)))
+    assert asked == [True]
 
 
 def test_tiny_weights_do_not_vanish():
