@@ -307,7 +307,9 @@ def test_a_large_group_in_two_parts():
     assert max(held["rank_upper"]) <= 300
     free = frames.fit_table(data, "pairs", prior_std=np.inf, draws=20).arrow.to_pydict()
     laplacian = (matrix - np.eye(300))[:150, :150]
-    np.testing.assert_allclose(free["std"], np.sqrt(np.linalg.pinv(laplacian)[0, 0]), rtol=1e-8)
+    # Next to 0 is 0: the last digits of that eigenvalue differ between versions of LAPACK.
+    variance = np.linalg.pinv(laplacian, 1e-10)[0, 0]
+    np.testing.assert_allclose(free["std"], np.sqrt(variance), rtol=1e-8)
     assert free["rank"] == free["rank_lower"] == [None] * 300
     assert sorted(free["component"]) == [1] * 150 + [2] * 150
 
