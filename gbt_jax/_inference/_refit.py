@@ -24,7 +24,7 @@ def refit(
 ) -> Fit:
     """Fit with added, removed or changed comparisons, starting from the scores of `fit`.
 
-    A vote that arrives compiles nothing: rows are padded, and new ones take the place of padding.
+    After the first refit, votes that arrive compile nothing: new rows take the place of padding.
 
     **Arguments:**
 
