@@ -107,6 +107,7 @@ def test_a_new_size_compiles_nothing(std):
         gbt.uncertainty.rank_intervals(fit, key=jax.random.key(0))
         gbt.sensitivity(fit)
         gbt.influence.what_if(fit, removed=[0])
+        gbt.influence.leave_out(fit, groups=np.arange(num_rows) // (num_rows // 3))
         gbt.predict(fit, [0, 1], [1, 2])
 
     answer(60, 600)

@@ -33,6 +33,12 @@ def connected_labels(comparisons: Comparisons, is_edge: Array) -> Array:
     return lax.while_loop(lambda state: state[1], advance, (items, jnp.asarray(True)))[0]
 
 
+def components(comparisons: Comparisons) -> np.ndarray:
+    """The number of each item's component, on the host, which compiles nothing for each size."""
+    columns = (np.asarray(x) for x in (comparisons.a, comparisons.b, comparisons.weight))
+    return component_numbers(*columns, comparisons.num_items)
+
+
 def component_numbers(a: np.ndarray, b: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
     """The number of each item's component, from 0, in the order of their first items, on the host.
 

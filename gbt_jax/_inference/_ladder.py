@@ -57,7 +57,7 @@ def pad(
         for x in (model.prior_std, model.prior_mean)
     )
     if model.law.num_rows or std.ndim or mean.ndim:
-        parts = _pad_law(model.law, len(comparisons), rows_size), std, mean
+        parts = pad_law(model.law, len(comparisons), rows_size), std, mean
         model = eqx.tree_at(lambda m: (m.law, m.prior_std, m.prior_mean), model, parts)
     return model, padded, None if start is None else fill(start, items_size, 0)
 
@@ -91,7 +91,7 @@ def row_derivatives(
     scores = np.asarray(scores)
     t = scores[np.asarray(comparisons.a)] - scores[np.asarray(comparisons.b)]
     size = rows_rung(t.size)
-    law = _pad_law(model.law, t.size, size)
+    law = pad_law(model.law, t.size, size)
     mean, variance = (np.asarray(x)[: t.size] for x in _moments()(law, fill(t, size, 0)))
     columns = comparisons.value, comparisons.weight
     value, weight = (np.asarray(x).astype(t.dtype) for x in columns)
@@ -104,6 +104,6 @@ def _moments():
     return jax.jit(lambda law, t: (law.mean(t), law.variance(t)), compiler_options=quick_options())
 
 
-def _pad_law(law: AbstractRootLaw, count: int, size: int) -> AbstractRootLaw:
+def pad_law(law: AbstractRootLaw, count: int, size: int) -> AbstractRootLaw:
     """The law of padded rows, of which those that are added repeat the last one's."""
     return law.at_rows(np.minimum(np.arange(size), count - 1)) if law.num_rows else law

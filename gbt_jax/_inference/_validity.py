@@ -1,11 +1,13 @@
 """Rows that no fit can use: which they are, and what is said of them."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from .._data._comparisons import Comparisons
 from ..laws import AbstractRootLaw
+from ._ladder import fill, pad_law, rows_rung
 
 
 def invalid_rows(
@@ -28,10 +30,17 @@ def outside_support(law: AbstractRootLaw, value: Array, weight: Array, is_merged
     return ~inside & (weight > 0)
 
 
+_outside_support = jax.jit(outside_support, static_argnames="is_merged")
+
+
 def refuse_outside(law: AbstractRootLaw, comparisons: Comparisons, name: str = "") -> None:
     """Raise for the first row with a value that the law cannot produce, if there is one."""
-    columns = comparisons.value, comparisons.weight
-    rows = np.flatnonzero(outside_support(law, *columns, comparisons.is_merged))
+    count, size = len(comparisons), rows_rung(len(comparisons))
+    columns = (fill(x, size, 0) for x in (comparisons.value, comparisons.weight))
+    is_outside = _outside_support(
+        pad_law(law, count, size), *columns, is_merged=comparisons.is_merged
+    )
+    rows = np.flatnonzero(is_outside)
     if not rows.size:
         return
     row = int(rows[0])

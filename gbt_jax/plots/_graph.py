@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._data._graph import component_labels
+from .._data._graph import components
 from .._inference._fit import Fit
 from .._util._arrays import whole_number
 from ._arrangement import Arrangement, arrange
@@ -63,7 +63,7 @@ def comparison_graph(
     pairs, counts = np.stack([place[a], place[b]], axis=1)[inside], weight[inside].astype(float)
     scores = np.asarray(fit.scores, float)[items]
     # Items that were never compared are one block, not a component each.
-    component = np.asarray(component_labels(fit.comparisons))[items]
+    component = components(fit.comparisons)[items]
     component = np.where(degree[items] > 0, component, len(names))
     is_new = ax is None
     ax = get_axes(ax, 7.0 + 0.07 * items.size, 5.5 + 0.05 * items.size)

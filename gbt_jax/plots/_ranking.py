@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._curvature import AbstractCurvature
-from .._data._graph import component_labels
+from .._data._graph import components
 from .._inference._fit import Fit
 from .._util._arrays import whole_number
 from ..uncertainty._laplace import intervals
@@ -90,6 +90,6 @@ def _groups_without_common_scale(fit: Fit) -> np.ndarray:
     _, precision = fit.model.prior(rows, fit.scores.dtype)
     if (np.asarray(precision) > 0).all():
         return np.zeros(rows.num_items, int)
-    component, size = np.unique(component_labels(rows), return_inverse=True, return_counts=True)[1:]
-    by_size = np.argsort(-size, kind="stable")
+    component = components(rows)
+    by_size = np.argsort(-np.bincount(component), kind="stable")
     return np.argsort(by_size)[component]

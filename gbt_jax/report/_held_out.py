@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._data._comparisons import Comparisons
-from .._data._graph import component_labels
+from .._data._graph import components
 from .._data._groups import sort_by_group
 from .._inference._maximise import fit
 from .._inference._results import RESULTS
@@ -95,7 +95,7 @@ def _calibrate(ranking: Ranking, pool: _Pool, is_held: np.ndarray) -> HeldOut | 
         return f"Not computed: without a tenth of the comparisons, {found.result.message}."
     kept = is_held & (pool.weight > 0)
     if np.isinf(float(model.prior_std)):  # components have no common scale
-        part = np.asarray(component_labels(rows))
+        part = components(rows)
         kept &= part[pool.a] == part[pool.b]
     size = np.unique(pool.row[kept]).size
     if size < 3 * _PER_BIN:
