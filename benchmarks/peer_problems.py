@@ -11,6 +11,7 @@ from contestants.protocol import Problem
 _BESIDE = pathlib.Path(__file__).resolve().parents[2] / "shared/data"
 _DATA = pathlib.Path(os.environ.get("GBT_JAX_DATA") or _BESIDE)
 TOURNESOL = _DATA / "tournesol/comparisons.csv"
+LLMFAO = _DATA / "llmfao/crowd-comparisons.csv"
 
 
 def drawn(law: str, t: np.ndarray, rng: np.random.Generator) -> np.ndarray:

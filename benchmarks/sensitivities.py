@@ -7,13 +7,16 @@ inverts a given Hessian and takes differences of its columns; `sensitivity` star
 Times are after compilation, best of ten interleaved runs.
 
 Influences of all comparisons of the largest Tournesol problem, Uniform, σ = 7, are compared with
-refits of the hundred that move scores most, in l2.
+refits of the hundred that move scores most, in l2. Then the votes of each judge of LLMFAO are left
+out, with a prior and without, by `influence.leave_out` and by a loop of fits.
 """
 
+import csv
 import time
 
 import jax
 import numpy as np
+from peer_problems import LLMFAO
 from single import best_times, erdos_renyi, tournesol
 
 import gbt_jax as gbt
@@ -37,12 +40,41 @@ def show_influences(comparisons: gbt.Comparisons) -> None:
     print(f"median {np.median(error):.2%}, worst {error.max():.2%}")
 
 
+def show_judges() -> None:
+    with open(LLMFAO, encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    a, b, judge = ([row[name] for row in rows] for name in ("left", "right", "worker"))
+    value = [{"left": 1.0, "right": -1.0, "tie": 0.0}[row["winner"]] for row in rows]
+    comparisons, judge = gbt.Comparisons.from_labels(a, b, value), np.array(judge)
+
+    for std in (1.0, np.inf):
+        model = gbt.Model(laws.Davidson(1.0), std)
+        fit = gbt.fit(model, comparisons)
+
+        def by_fits(model=model, fit=fit) -> np.ndarray:
+            without = (comparisons.with_weights(judge != name) for name in np.unique(judge))
+            changes = [gbt.fit(model, rows).scores - fit.scores for rows in without]
+            return np.stack([np.asarray(change) for change in changes], axis=1)
+
+        def left_out(fit=fit) -> np.ndarray:
+            return np.asarray(gbt.influence.leave_out(fit, groups=judge))
+
+        times = best_times({"leave_out": left_out, "fits": by_fits}, 5)
+        apart = np.abs(left_out() - by_fits()).max()
+        print(f"votes of {np.unique(judge).size} judges left out, prior std {std:g}: ", end="")
+        print(
+            f"{times['leave_out'] / times['fits']:.2f} of the time of fits; difference {apart:.0e}"
+        )
+
+
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     show_sensitivities()
     problems = tournesol()
     if problems:
         show_influences(max(problems, key=len))
+    if LLMFAO.exists():
+        show_judges()
 
 
 def show_sensitivities() -> None:
