@@ -283,3 +283,17 @@ def test_dates_that_are_none():
     ):
         with pytest.raises(frames.TableError, match=message):
             read(GOOD | {"date": dates}, "pairs", half_life=1)
+
+
+def test_files_are_freed_once_read(tmp_path):
+    """Names and size stay, which messages need; cells of data frames belong to the caller."""
+    path = tmp_path / "games.csv"
+    table = pa.table({"winner": ["x", "y"], "loser": ["y", "z"]})
+    frames.write_table(table, path)
+    votes = frames.read_votes(path, "pairs")
+    assert told(votes) == [("x", "y", 1), ("y", "z", 1)]
+    assert votes.columns.names == ["winner", "loser"]
+    assert votes.columns.num_rows == 2
+    with pytest.raises(RuntimeError, match="released"):
+        votes.columns.cell("winner", 0)
+    assert frames.read_votes(table, "pairs").columns.cell("winner", 0) == "x"

@@ -107,7 +107,7 @@ def test_the_table_and_its_facts(ranking, expected):
     assert 0 <= norm < 1e-8
     assert facts.pop("error_bound") == pytest.approx(norm * 1.5**2)
     size = {"items": 6, "comparisons": 40, "components": 1}
-    end = {"converged": True, "result": "successful"}
+    end = {"converged": True, "result": "successful", "std_error": 0.0, "rank_draws": 4000}
     assert facts == {"law": "binary", "prior_std": 1.5} | size | end
     assert ranking.failures() == []
 

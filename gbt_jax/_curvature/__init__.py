@@ -8,6 +8,7 @@ from ._base import AbstractCurvature as AbstractCurvature
 from ._blocks import BlockCurvature as BlockCurvature
 from ._dense import DenseCurvature as DenseCurvature
 from ._iterative import IterativeCurvature as IterativeCurvature
+from ._iterative import Sample as Sample
 from ._make import curvature as curvature
 from ._make import curvature_of as curvature_of
 from ._make import refuse_unfinished as refuse_unfinished

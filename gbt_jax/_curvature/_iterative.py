@@ -12,7 +12,7 @@ from jax import Array, lax
 from jaxtyping import PRNGKeyArray
 
 from .._data._comparisons import Comparisons
-from .._data._incidence import item_sums_on_host, weighted_product
+from .._data._incidence import weighted_product
 from .._inference._ladder import fill, pad_comparisons
 from .._model import Model
 from .._util._arrays import as_array
@@ -20,6 +20,7 @@ from .._util._random import generator_of
 from ..solvers._newton import conjugate_gradients, scale_by_diagonal
 from ._base import AbstractCurvature, Edges
 from ._null_space import NullSpace, hessian_parts
+from ._sparse_draws import SparseHessian, normal_draws, sparse_hessian
 
 _BLOCK = 64  # right-hand sides at a time
 
@@ -29,6 +30,17 @@ class Estimate(NamedTuple):
 
     value: Array
     error: Array
+
+
+class Sample(NamedTuple):
+    """Draws of the scores around the optimum, one per column, and the diagonal of N from them.
+
+    A draw is the sum of `reduced` and of `common`, the levels of components.
+    """
+
+    reduced: np.ndarray
+    common: np.ndarray
+    diagonal: Estimate
 
 
 class _System(eqx.Module):
@@ -89,21 +101,15 @@ class IterativeCurvature(AbstractCurvature):
 
     def reduced_draws(self, num: int, *, key: PRNGKeyArray) -> np.ndarray:
         """Draws with the covariance M, solved with M: no factorisation is needed."""
-        return self.reduced_solve(self._pulls(num, key=key))
-
-    def _pulls(self, num: int, *, key: PRNGKeyArray) -> np.ndarray:
-        """Draws with mean 0 and covariance M: P^½ z + Bᵀ C^½ z', for M = P + Bᵀ C B."""
-        a, b, curvature = self.edges
-        generator, dtype = generator_of(key), curvature.dtype
-        pulls = np.empty((self.num_items, num), dtype)
-        precision, width = np.sqrt(self.null_space.precision), np.sqrt(curvature)
-        for column in range(num):
-            of_rows = width * generator.standard_normal(a.size, dtype)
-            pulls[:, column] = item_sums_on_host(a, b, of_rows, self.num_items, sign=-1)
-        return pulls + precision[:, None] * generator.standard_normal(pulls.shape, dtype)
+        drawn = normal_draws(self._sparse_hessian(), num, generator_of(key))
+        return drawn.x.astype(self.edges.curvature.dtype)
 
     def estimated_diagonal(self, num: int = 100, *, key: PRNGKeyArray) -> Estimate:
-        """n_aa for each item from `num` solves instead of one per item.
+        """n_aa for each item from `num` solves instead of one per item."""
+        return self.sample(num, key=key).diagonal
+
+    def sample(self, num: int, *, key: PRNGKeyArray) -> Sample:
+        """Draws, and the diagonal of N estimated from the same draws.
 
         Of a normal vector x with precision matrix M, Var(x_i) = 1/m_ii + Var(E[x_i | the others]),
         and the conditional mean is x_i − (M x)_i/m_ii: what is left to estimate from draws is its
@@ -114,15 +120,22 @@ class IterativeCurvature(AbstractCurvature):
         # with, and put right afterwards: a weak prior would drown the rest.
         null_space, regularised = self.null_space, self.null_space.regularised
         width = np.sqrt(null_space.share)[:, None] * null_space.common_draws(num, key=level)
-        pulls = self._pulls(num, key=own)
-        x = self.reduced_solve(pulls) + width / np.sqrt(regularised)[:, None]
-        image = null_space.remove(pulls) + np.sqrt(regularised)[:, None] * width
+        drawn = normal_draws(self._sparse_hessian(), num, generator_of(own))
+        x = drawn.x + width / np.sqrt(regularised)[:, None]
+        image = drawn.image + np.sqrt(regularised)[:, None] * width
         diagonal = self.hessian_diagonal + null_space.added * null_space.share
-        squares = np.square(x - image / diagonal[:, None])
-        mean = np.mean(squares, axis=1)
+        mean = np.mean(np.square(x - image / diagonal[:, None]), axis=1)
         instead = null_space.share * (null_space.variance - 1 / regularised)
         found = 1 / diagonal + mean + instead, math.sqrt(2 / num) * mean
-        return Estimate(*(as_array(x) for x in found))
+        dtype = self.edges.curvature.dtype
+        return Sample(
+            reduced=drawn.x.astype(dtype),
+            common=(np.sqrt(null_space.variance)[:, None] * width).astype(dtype),
+            diagonal=Estimate(*(as_array(x.astype(dtype)) for x in found)),
+        )
+
+    def _sparse_hessian(self) -> SparseHessian:
+        return sparse_hessian(*self.edges, self.null_space)
 
     def estimated_log_determinant(
         self, num: int = 30, *, key: PRNGKeyArray, lanczos_steps: int = 100

@@ -1,13 +1,111 @@
-"""A progress bar for a terminal; silent anywhere else."""
+"""A progress bar for a terminal, which names the stages of long work; silent anywhere else."""
 
+import contextlib
 import sys
+import threading
 import time
+from collections.abc import Iterator, Sequence
 from typing import TextIO, final
+
+_REFRESH = 0.2  # seconds between two drawings
+_WIDTH = 79  # of a line of a terminal
+FIT_STAGES = ("fitting", "intervals", "ranks")  # of a ranking, after its table was read
+# The usual shares of the stages in the time of a command; what matters is that all are counted.
+_SHARES = {"fitting": 3.0, "intervals": 4.0}
+
+
+@final
+class Stages:
+    """One line of a terminal: the stage, how much of all stages is done, and the time so far.
+
+    A thread draws it, so that time passes on the line while a stage computes.
+    """
+
+    def __init__(self, names: Sequence[str], *, stream: TextIO):
+        self._names, self._stream = list(names), stream
+        self._started, self._place, self._inner, self._detail = time.monotonic(), -1, 0.0, ""
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._is_drawn = False
+        draw = self._draw_until_closed
+        self._thread = threading.Thread(target=draw, name="gbt stages", daemon=True)
+        self._thread.start()
+
+    def begin(self, name: str) -> None:
+        """Go on to a stage; those before it are done. A stage of another name changes nothing."""
+        if name in self._names[self._place + 1 :]:
+            self._place, self._inner, self._detail = self._names.index(name), 0.0, ""
+
+    def advance(self, share: float, detail: str) -> None:
+        """How much of the stage is done, and this in words."""
+        self._inner, self._detail = share, detail
+
+    def close(self) -> None:
+        """Clear the line."""
+        self._stop.set()
+        with self._lock:
+            if self._is_drawn:
+                self._stream.write("\r" + " " * _WIDTH + "\r")
+                self._stream.flush()
+                self._is_drawn = False
+        self._thread.join()
+
+    def line(self) -> str:
+        """The text on the terminal."""
+        shares = [_SHARES.get(name, 1.0) for name in self._names]
+        place = max(self._place, 0)
+        done = (sum(shares[:place]) + self._inner * shares[place]) / sum(shares)
+        seconds = time.monotonic() - self._started
+        rest = f": {self._detail}, " if self._detail else ", "
+        stage = f"{place + 1}/{len(shares)} {self._names[place]}"
+        return f"{_bar(done)} {stage}{rest}{seconds:.0f} s"[:_WIDTH]
+
+    def _draw_until_closed(self) -> None:
+        while not self._stop.wait(_REFRESH):
+            with self._lock:
+                if self._stop.is_set():
+                    return
+                self._is_drawn = True
+                self._stream.write("\r" + self.line().ljust(_WIDTH))
+                self._stream.flush()
+
+
+_shown: Stages | None = None  # there is one terminal
+
+
+@contextlib.contextmanager
+def show_stages(
+    names: Sequence[str], *, enabled: bool, stream: TextIO | None = None
+) -> Iterator[None]:
+    """Show these stages on a terminal meanwhile; within others nothing changes."""
+    global _shown
+    terminal = sys.stderr if stream is None else stream
+    if _shown is not None or not enabled or not terminal.isatty():
+        yield
+        return
+    _shown = Stages(names, stream=terminal)
+    try:
+        yield
+    finally:
+        clear_stages()
+
+
+def begin_stage(name: str) -> None:
+    """Name the stage that begins here, if stages are shown."""
+    if _shown is not None:
+        _shown.begin(name)
+
+
+def clear_stages() -> None:
+    """Take the stages off the terminal, before something else is printed."""
+    global _shown
+    if _shown is not None:
+        _shown.close()
+        _shown = None
 
 
 @final
 class Progress:
-    """How much is done, at what rate, and the time left, on one line of a terminal."""
+    """How much is done, at what rate, and the time left, on a line of its own or of `Stages`."""
 
     def __init__(
         self,
@@ -18,17 +116,20 @@ class Progress:
         stream: TextIO | None = None,
     ):
         self._stream = sys.stderr if stream is None else stream
-        self._enabled = enabled and self._stream.isatty()
+        self._enabled = enabled and _shown is None and self._stream.isatty()
         self._total, self._done, self._unit = total, 0, unit
-        self._started = self._shown = time.monotonic()
+        self._started = self._drawn = time.monotonic()
 
     def advance(self, amount: int) -> None:
         """Count more as done, and show it a few times a second."""
         self._done += amount
         now = time.monotonic()
-        if self._enabled and (now - self._shown > 0.2 or self._done >= self._total):
-            self._shown = now
-            self._stream.write("\r" + self._line(now - self._started).ljust(79))
+        if _shown is not None:
+            detail = f"{self._done:,} of {self._total:,} {self._unit}"
+            _shown.advance(self._done / max(self._total, 1), detail)
+        elif self._enabled and (now - self._drawn > _REFRESH or self._done >= self._total):
+            self._drawn = now
+            self._stream.write("\r" + self._line(now - self._started).ljust(_WIDTH))
             self._stream.flush()
 
     def close(self) -> None:
@@ -41,5 +142,8 @@ class Progress:
         share = self._done / max(self._total, 1)
         rate = self._done / max(seconds, 1e-9)
         left = (self._total - self._done) / max(rate, 1e-9)
-        bar = "█" * round(20 * share) + "░" * (20 - round(20 * share))
-        return f"{share:4.0%} {bar} {self._done:,} {self._unit}, {rate:,.0f}/s, {left:.0f} s left"
+        return f"{_bar(share)} {self._done:,} {self._unit}, {rate:,.0f}/s, {left:.0f} s left"
+
+
+def _bar(share: float) -> str:
+    return f"{share:4.0%} " + "█" * int(20 * share) + "░" * (20 - int(20 * share))

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .._util._progress import begin_stage, show_stages
 from . import _session
 from ._options import ModelOptions, PrintOptions, TableOptions
 from ._session import console
@@ -42,10 +43,12 @@ def audit(
     Also checks that no comparison moves the scores further than the law allows, and on request
     monotonicity. The exit code is 1 if one of these checks fails.
     """
-    _session.start()
-    ranking = model.ranking(table.votes(), progress=not printing.quiet)
-    number = _group_number(ranking, group)
-    found = _audit_group(ranking, number, limit, is_monotone_checked)
+    with show_stages(["reading", "fitting", "auditing"], enabled=not printing.quiet):
+        _session.start()
+        ranking = model.ranking(table.votes(), intervals=False)
+        number = _group_number(ranking, group)
+        begin_stage("auditing")
+        found = _audit_group(ranking, number, limit, is_monotone_checked)
     if printing.json:
         sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=1) + "\n")
     elif not printing.quiet:

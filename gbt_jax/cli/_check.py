@@ -4,6 +4,7 @@ import json
 import sys
 from typing import Any
 
+from .._util._progress import begin_stage, show_stages
 from . import _session
 from ._options import PrintOptions, TableOptions
 from ._session import console, with_option_names
@@ -16,10 +17,13 @@ def check(table: TableOptions, printing: PrintOptions) -> int:
 
     The exit code is 1 if there are errors or warnings, 0 if there are only notes.
     """
-    _session.start()
-    from ..frames import check as find
+    with show_stages(["reading", "checking"], enabled=not printing.quiet):
+        _session.start()
+        from ..frames import check as find
 
-    findings = find(table.votes())
+        votes = table.votes()
+        begin_stage("checking")
+        findings = find(votes)
     if printing.json:
         listed = [finding._asdict() for finding in findings]
         problems = {"name": findings.name, "has_problems": findings.has_problems}

@@ -1,10 +1,12 @@
 """`gbt fit`: a ranking from a table."""
 
+import math
 import sys
 from typing import Annotated, Any
 
 import typer
 
+from .._util._progress import FIT_STAGES, begin_stage, show_stages
 from . import _session
 from ._options import ModelOptions, PrintOptions, TableOptions
 from ._ranking_table import show_ranking
@@ -23,28 +25,42 @@ def fit(
     anchor: Annotated[
         str | None, typer.Option(help="Item with an Elo of 1000; by default a score of 0 has it.")
     ] = None,
+    has_intervals: Annotated[
+        bool,
+        typer.Option(
+            "--intervals/--no-intervals",
+            help="Compute standard deviations and intervals; without them large tables are faster.",
+        ),
+    ] = True,
 ) -> int:
     """Rank the items of FILE: scores, intervals and ranks.
 
     Prints a table on a terminal, and CSV into a pipe.
     """
-    from ..frames._files import check_output_name
+    from ..frames._files import check_output_name, write_table
 
     if output is not None:
         check_output_name(output)
-    _session.start()
-    votes = table.votes()
-    ranking = model.ranking(votes, progress=not printing.quiet)
-    failures = ranking.failures()
-    for failure in failures:
-        warn(failure)
-    if len(failures) == ranking.fit.groups.size:
-        return 2
-    if elo or anchor is not None:
-        ranking = ranking.to_elo(anchor=_label(anchor, votes))
+    skipped = () if has_intervals else ("intervals",)
+    stages = [name for name in FIT_STAGES if name not in skipped]
+    with show_stages(["reading", *stages, "writing"], enabled=not printing.quiet):
+        _session.start()
+        votes = table.votes()
+        ranking = model.ranking(votes, intervals=has_intervals)
+        failures = ranking.failures()
+        for failure in failures:
+            warn(failure)
+        if len(failures) == ranking.fit.groups.size:
+            return 2
+        if elo or anchor is not None:
+            ranking = ranking.to_elo(anchor=_label(anchor, votes))
+        if output is not None:
+            begin_stage("writing")
+            write_table(ranking.arrow, output, facts=ranking.facts)
     for line in summary(ranking):
         note(line, quiet=printing.quiet)
-    _write(ranking, output, as_json=printing.json, digits=0 if elo else 2)
+    if output is None or printing.json:
+        _print(ranking, as_json=printing.json, digits=0 if elo else 2)
     return 1 if failures else 0
 
 
@@ -70,6 +86,7 @@ def summary(ranking: Any) -> list[str]:
     worst = max((fact["gradient_norm"] for fact in converged), default=float("nan"))
     whole = "converged" if len(converged) == len(facts) else f"{len(converged):,} converged"
     lines.append(f"{whole}, largest gradient {worst:.0e}")
+    lines += _estimates(facts)
     split = sum(fact["components"] > 1 for fact in facts)
     if split:
         where = f" in {split:,} groups" if len(facts) > 1 else ""
@@ -77,14 +94,24 @@ def summary(ranking: Any) -> list[str]:
     return lines
 
 
-def _write(ranking: Any, output: str | None, *, as_json: bool, digits: int) -> None:
-    from ..frames._files import as_json as json_text
-    from ..frames._files import write_table, write_text
+def _estimates(facts: list[dict[str, Any]]) -> list[str]:
+    """How exact standard deviations are, where they are estimated."""
+    found = [fact for fact in facts if fact["std_error"]]
+    if not found:
+        return []
+    draws = min(fact["rank_draws"] for fact in found)
+    worst = max(fact["std_error"] for fact in found)
+    where = "" if len(found) == len(facts) else f" in {len(found):,} groups"
+    return [
+        f"std and ranks estimated from {draws:,} draws{where}; "
+        f"standard error of a std at most {math.ceil(1000 * worst) / 10:g}%"
+    ]
 
-    if output is not None:
-        write_table(ranking.arrow, output, facts=ranking.facts)
-        if not as_json:
-            return
+
+def _print(ranking: Any, *, as_json: bool, digits: int) -> None:
+    from ..frames._files import as_json as json_text
+    from ..frames._files import write_text
+
     if as_json:
         sys.stdout.write(json_text(ranking.arrow, ranking.facts))
     elif sys.stdout.isatty():

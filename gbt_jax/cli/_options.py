@@ -85,7 +85,7 @@ class ModelOptions:
         float, _model("Total weight of comparisons that an item needs for a rank.", min=0)
     ] = 0.0
 
-    def ranking(self, votes: Any, *, progress: bool = False) -> Any:
+    def ranking(self, votes: Any, *, intervals: bool = True) -> Any:
         """Fit the votes."""
         from ..frames import fit_table
 
@@ -96,7 +96,7 @@ class ModelOptions:
             level=self.level,
             seed=self.seed,
             min_comparisons=self.min_comparisons,
-            progress=progress,
+            intervals=intervals,
         )
 
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from .._util._progress import FIT_STAGES, begin_stage, show_stages
 from . import _session
 from ._options import ModelOptions, TableOptions
 from ._session import note, warn
@@ -23,25 +24,30 @@ def report(
     from ..frames._files import check_folder
 
     check_folder(output)
-    _session.start()
-    from .. import report as pages
-    from ..frames import check
+    stages = ["reading", *FIT_STAGES, "checking", "writing"]
+    with show_stages(stages, enabled=not quiet):
+        _session.start()
+        from .. import report as pages
+        from ..frames import check
 
-    votes = table.votes()
-    ranking = model.ranking(votes, progress=not quiet)
-    failures = ranking.failures()
-    for failure in failures:
-        warn(failure)
-    if len(failures) == ranking.fit.groups.size:
-        return 2
-    pages.write_report(
-        output,
-        ranking,
-        check(votes),
-        title=title,
-        elo=elo,
-        preset=table.preset,
-        seed=model.seed,
-    )
+        votes = table.votes()
+        ranking = model.ranking(votes)
+        failures = ranking.failures()
+        for failure in failures:
+            warn(failure)
+        if len(failures) == ranking.fit.groups.size:
+            return 2
+        begin_stage("checking")
+        findings = check(votes)
+        begin_stage("writing")
+        pages.write_report(
+            output,
+            ranking,
+            findings,
+            title=title,
+            elo=elo,
+            preset=table.preset,
+            seed=model.seed,
+        )
     note(f"wrote {output}", quiet=quiet)
     return 1 if failures else 0

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from .._util._progress import clear_stages
+
 # Names of arguments in messages, but not within quotes, where they are the user's.
 _ARGUMENT = re.compile(
     r"(?<![\w'`-])(prior_std|positive_favours|max_value|value_b|half_life|min_comparisons)(?![\w'`])"
@@ -40,11 +42,13 @@ def _cache_folder() -> Path | None:
 def note(message: str, *, quiet: bool = False) -> None:
     """Print a remark to standard error, unless quiet."""
     if not quiet:
+        clear_stages()
         print(message, file=sys.stderr)
 
 
 def warn(message: str) -> None:
     """Print an error or warning in one line to standard error."""
+    clear_stages()
     print(f"gbt: {' '.join(with_option_names(message).split())}", file=sys.stderr)
 
 

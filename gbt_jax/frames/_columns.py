@@ -60,6 +60,12 @@ class Columns:
         """The content of one cell."""
         return self._column(name)[row].as_py()
 
+    def release(self) -> None:
+        """Free the content of a file that was read, of which names and size are kept."""
+        if self.native is None:
+            self._source = self._source._replace(column=_refuse_released)
+            pa.default_memory_pool().release_unused()
+
     def labels(self, *names: str) -> tuple[np.ndarray, pa.Array]:
         """Codes of all cells of these columns, and the label of each code, ascending.
 
@@ -256,6 +262,10 @@ class _CellError(Exception):
 
 def _arrow_source(table: pa.Table) -> _Source:
     return _Source(table.schema.names, table.num_rows, table.column)
+
+
+def _refuse_released(position: int) -> NoReturn:
+    raise RuntimeError("the columns of this file were released")
 
 
 def _frame_source(table: Any) -> _Source:

@@ -17,11 +17,12 @@ from .._inference._maximise import fit
 from .._inference._results import RESULTS
 from .._model import Model
 from .._util._arrays import whole_number
+from .._util._progress import FIT_STAGES, begin_stage, show_stages
 from ..laws import AbstractRootLaw
 from ._columns import as_native_frame
 from ._law_names import law_name, law_named
 from ._suggestions import unknown
-from ._uncertainty import RankOptions, score_uncertainty
+from ._uncertainty import RankOptions, Uncertainty, no_uncertainty, score_uncertainty
 from ._votes import VoteOptions, Votes, as_votes
 
 RESULT_COLUMNS = (
@@ -47,6 +48,9 @@ class Ranking:
     - `arrow`: the PyArrow table with group columns, then `RESULT_COLUMNS`. `std`, `lower` and
       `upper` use Laplace's approximation, rank intervals use its draws; null where a fit failed.
       Items without a rank (see `fit_table`) come last in their group.
+    - `std_error`: for each group the largest relative standard error of a standard deviation, 0
+      where they are exact; `rank_draws`: the number of draws behind its intervals of ranks. NaN
+      where there are none.
     - `votes`: the comparisons that were read. `fit`: their fit, with one group per ranking.
     - `level`: the level of the intervals. `is_elo`: whether scores are on the Elo scale.
     """
@@ -56,6 +60,8 @@ class Ranking:
     fit: Fit
     level: float
     is_elo: bool = False
+    std_error: np.ndarray | None = None
+    rank_draws: np.ndarray | None = None
 
     @property
     def table(self) -> Any:
@@ -64,7 +70,7 @@ class Ranking:
 
     @property
     def facts(self) -> list[dict[str, Any]]:
-        """Law, σ, size and convergence of each group's fit."""
+        """Law, σ, size and convergence of each group's fit, and how exact its intervals are."""
         votes, fit, layout = self.votes, self.fit, sort_by_group(self.fit.comparisons)
         components = np.maximum.reduceat(
             self.arrow["component"].to_numpy(), layout.item_offsets[:-1]
@@ -83,6 +89,8 @@ class Ranking:
                 "result": fit.result[i].name,
                 "gradient_norm": float(fit.gradient_norm[i]),
                 "error_bound": float(fit.error_bound[i]),
+                "std_error": _known_entry(self.std_error, i, float),
+                "rank_draws": _known_entry(self.rank_draws, i, int),
             }
             for i, group in enumerate(fit)
         ]
@@ -165,6 +173,7 @@ def fit_table(
     draws: int = 1000,
     min_comparisons: float = 0.0,
     seed: int = 0,
+    intervals: bool = True,
     progress: bool = False,
     **options: Unpack[VoteOptions],
 ) -> Ranking:
@@ -176,43 +185,60 @@ def fit_table(
     - `law`: a law, or its name: `"uniform"`, `"knary:21"`, `"davidson:1"`, `"skellam:2.7"` …
     - `prior_std`: σ of the scores; `inf` for none (maximum likelihood).
     - `level`: the level of score and rank intervals. `draws`, `seed`: the number of posterior draws
-      for rank intervals, and their random seed.
+      for rank intervals, and their random seed. Groups of more than 8,192 items have fewer draws,
+      at least 100, and their standard deviations are estimated from the same draws.
+    - `intervals`: whether to compute standard deviations and intervals, which for large tables take
+      longer than the fit; their columns are empty otherwise.
     - `min_comparisons`: items whose comparisons have less total weight, or none, get no rank, and
       other items are not ranked against them.
-    - `progress`: show a progress bar on a terminal.
+    - `progress`: show a progress bar on a terminal, through all stages.
     - the options of `VoteOptions`: columns, groups (`by`), ties, weights and decay.
 
     A group whose fit fails has empty scores and does not affect the others: see
     `Ranking.failures` and `Ranking.facts`.
     """
-    votes = as_votes(table, preset, options)
-    chosen = law_named(votes.preset.law if law is None else law)
+    with show_stages(("reading", *FIT_STAGES), enabled=progress):
+        begin_stage("reading")
+        votes = as_votes(table, preset, options)
+        chosen = law_named(votes.preset.law if law is None else law)
+        model = _checked_model(votes, chosen, prior_std)
+        ranks = _checked_options(level, draws, min_comparisons)
+        votes.refuse_self_comparisons()
+        _refuse_clashes(votes)
+        value = votes.values_under(chosen)
+        comparisons = Comparisons(
+            votes.a, votes.b, value, votes.weight, num_items=len(votes.items), group=votes.group
+        )
+        begin_stage("fitting")
+        found = fit(model, comparisons, progress=progress)
+        if np.any(found.result == RESULTS.invalid_data):
+            votes.refuse_outside(chosen)
+        if intervals:
+            uncertainty = score_uncertainty(found, ranks, seed)
+        else:
+            uncertainty = no_uncertainty(found, min_comparisons)
+    table = pa.table(_result_columns(votes, found, uncertainty))
+    draws_made, error = uncertainty.rank_draws, uncertainty.std_error
+    return Ranking(table, votes, found, level, std_error=error, rank_draws=draws_made)
+
+
+def _checked_model(votes: Votes, law: AbstractRootLaw, prior_std: float | None) -> Model:
     if prior_std is not None and np.ndim(prior_std):
         raise ValueError("prior_std must be one number for all groups")
-    model = Model(chosen, votes.preset.prior_std if prior_std is None else prior_std)
+    return Model(law, votes.preset.prior_std if prior_std is None else prior_std)
+
+
+def _checked_options(level: float, draws: int, min_comparisons: float) -> RankOptions:
     whole_number("draws", draws, at_least=1)
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, not {level}")
     if not 0 <= min_comparisons < np.inf:
         raise ValueError(f"min_comparisons must be a non-negative number, not {min_comparisons}")
-    votes.refuse_self_comparisons()
-    _refuse_clashes(votes)
-    value = votes.values_under(chosen)
-    comparisons = Comparisons(
-        votes.a, votes.b, value, votes.weight, num_items=len(votes.items), group=votes.group
-    )
-    found = fit(model, comparisons, progress=progress)
-    if np.any(found.result == RESULTS.invalid_data):
-        votes.refuse_outside(chosen)
-    columns = _result_columns(votes, found, RankOptions(level, draws, min_comparisons), seed)
-    return Ranking(pa.table(columns), votes, found, level)
+    return RankOptions(level, draws, min_comparisons)
 
 
-def _result_columns(
-    votes: Votes, found: Fit, options: RankOptions, seed: int
-) -> dict[str, pa.Array]:
+def _result_columns(votes: Votes, found: Fit, uncertainty: Uncertainty) -> dict[str, pa.Array]:
     rows, group, scores = found.comparisons, found.group, np.asarray(found.scores)
-    uncertainty = score_uncertainty(found, options, seed)
     a, b = np.asarray(rows.a), np.asarray(rows.b)
     counts = item_sums_on_host(a, b, _is_counted(votes), rows.num_items)
     order = np.lexsort((found.item, -scores, np.isnan(uncertainty.rank), group))
@@ -253,6 +279,11 @@ def _column(values: np.ndarray, is_whole: bool = False) -> pa.Array:
     filled = np.where(missing, 0, values)
     kept = filled.astype(np.int64) if is_whole else filled.astype(np.float64)
     return pa.array(kept, mask=missing)
+
+
+def _known_entry(values: np.ndarray | None, index: int, kind: type) -> Any:
+    """An entry as a number of Python, None for NaN."""
+    return None if values is None or np.isnan(values[index]) else kind(values[index])
 
 
 def _floats(table: pa.Table, name: str) -> np.ndarray:

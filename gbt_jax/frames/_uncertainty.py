@@ -5,15 +5,28 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from .._curvature import AbstractCurvature, IterativeCurvature, curvature
+from .._curvature import IterativeCurvature, Sample, curvature
 from .._data._groups import sort_by_group
 from .._inference._fit import Fit, select_groups
 from .._inference._gauge import is_regularised
 from .._inference._results import RESULTS
 from .._util._limits import ELIMINATION_ITEMS, SMALL_CURVATURE_ITEMS
-from ..uncertainty._laplace import in_parts, normal_quantile, rank_intervals, ranks_of_fit, std
+from .._util._progress import begin_stage
+from ..uncertainty._laplace import (
+    Intervals,
+    in_parts,
+    normal_quantile,
+    rank_intervals,
+    ranks_of_fit,
+    ranks_of_sample,
+    ranks_of_scores,
+    std,
+)
 
-_FEW_DRAWS = 100  # for large groups, where every draw is a solve
+# In large groups every draw is a solve, whose work grows with items and comparisons: 2²⁸ of them
+# in all take about ten seconds (`benchmarks/large_tables.py`). With fewer than 100 draws the ends
+# of intervals of ranks would be arbitrary.
+_FEWEST_DRAWS, _MOST_WORK = 100, 2**28
 
 
 class RankOptions(NamedTuple):
@@ -25,7 +38,12 @@ class RankOptions(NamedTuple):
 
 
 class Uncertainty(NamedTuple):
-    """One entry per score, in the order of `Fit.scores`; NaN where unknown."""
+    """One entry per score, in the order of `Fit.scores`; NaN where unknown.
+
+    One entry per group: `rank_draws` is the number of draws behind the intervals of ranks, and
+    `std_error` the largest relative standard error of a standard deviation, 0 where all of them
+    are exact; NaN where there are none.
+    """
 
     std: np.ndarray
     lower: np.ndarray
@@ -33,57 +51,112 @@ class Uncertainty(NamedTuple):
     rank: np.ndarray
     rank_lower: np.ndarray
     rank_upper: np.ndarray
+    rank_draws: np.ndarray
+    std_error: np.ndarray
+
+
+class _Part(NamedTuple):
+    """The same of consecutive groups: standard deviations and ranks of their scores."""
+
+    std: np.ndarray
+    ranks: tuple
+    rank_draws: np.ndarray
+    std_error: np.ndarray
+
+
+def no_uncertainty(fit: Fit, min_comparisons: float) -> Uncertainty:
+    """Ranks alone."""
+    begin_stage("ranks")
+    unknown, none = np.full(fit.scores.size, np.nan), np.full(len(fit.groups), np.nan)
+    ranks = ranks_of_scores(fit, min_comparisons)
+    return Uncertainty(unknown, unknown, unknown, ranks, unknown, unknown, none, none)
 
 
 def score_uncertainty(fit: Fit, options: RankOptions, seed: int) -> Uncertainty:
     """Standard deviations, intervals and ranks.
 
-    For groups of more than 8,192 items they are estimated from 100 draws.
+    In groups of more than 8,192 items they are estimated, all from the same draws.
     """
+    begin_stage("intervals")
     sizes = sort_by_group(fit.comparisons).num_items
     is_large = sizes > SMALL_CURVATURE_ITEMS
     # Consecutive small groups are processed together, each large group alone.
     starts = np.flatnonzero(np.append(True, is_large[1:] | is_large[:-1])[: sizes.size])
     # One key for all: draws of different groups are never combined.
     key = jax.random.key(seed)
-    parts = [np.zeros((4, 0))]
+    parts = []
     for start, stop in zip(starts, np.append(starts[1:], sizes.size), strict=True):
         part = select_groups(fit, int(start), int(stop))
         make = _large_group if is_large[start] else _small_groups
-        parts.append(np.stack(make(part, options, key)))
-    deviation, *ranks = np.concatenate(parts, axis=1)
+        parts.append(make(part, options, key))
+    deviation, draws, error = (
+        _joined([getattr(part, name) for part in parts])
+        for name in ("std", "rank_draws", "std_error")
+    )
+    columns = zip(*(part.ranks for part in parts), strict=True)
+    rank, lower, upper = (_joined(list(column)) for column in columns)
     half = normal_quantile(options.level) * deviation
     scores = np.asarray(fit.scores)
-    return Uncertainty(deviation, scores - half, scores + half, *ranks)
+    return Uncertainty(deviation, scores - half, scores + half, rank, lower, upper, draws, error)
 
 
-def _small_groups(fit: Fit, options: RankOptions, key) -> list[np.ndarray]:
-    parts = [np.zeros((4, 0))]
+def _joined(columns: list) -> np.ndarray:
+    return np.concatenate([np.zeros(0), *columns])
+
+
+def _small_groups(fit: Fit, options: RankOptions, key) -> _Part:
+    deviations, ranks = [], []
     for part in in_parts(fit):
         made = curvature(part)
-        ranks = rank_intervals(part, key=key, using=made, **options._asdict())
-        parts.append(np.stack([np.sqrt(made.diagonal()), *ranks]))
-    return list(np.concatenate(parts, axis=1))
+        ranks.append(rank_intervals(part, key=key, using=made, **options._asdict()))
+        deviations.append(np.sqrt(made.diagonal()))
+    is_fitted = np.asarray(fit.result.code) == RESULTS.successful.code
+    return _Part(
+        std=_joined(deviations),
+        ranks=tuple(_joined(list(column)) for column in zip(*ranks, strict=True)),
+        rank_draws=np.where(is_fitted, options.num, np.nan),
+        std_error=np.where(is_fitted, 0.0, np.nan),
+    )
 
 
-def _large_group(fit: Fit, options: RankOptions, key) -> list[np.ndarray]:
+def _large_group(fit: Fit, options: RankOptions, key) -> _Part:
     """The same for a fit with a single group."""
     (label,) = fit
     fit = fit[label]
     if fit.result != RESULTS.successful:
-        return [np.full(fit.scores.size, np.nan)] * 4
-    if fit.scores.size <= ELIMINATION_ITEMS:
-        is_known = is_regularised(fit.model, fit.comparisons)
-        made = None if is_known else curvature(fit, dense=True)  # one matrix for both
-        return [np.asarray(std(fit, using=made)), *_ranks(fit, options, key, made)]
-    made, (key, own) = curvature(fit, dense=False), jax.random.split(key)
+        unknown, none = np.full(fit.scores.size, np.nan), np.full(1, np.nan)
+        return _Part(unknown, (unknown,) * 3, none, none)
+    if fit.scores.size > ELIMINATION_ITEMS:
+        return _estimates(fit, options, key)
+    is_known = is_regularised(fit.model, fit.comparisons)
+    made = None if is_known else curvature(fit, dense=True)  # one matrix for both
+    deviation = np.asarray(std(fit, using=made))
+    begin_stage("ranks")
+    ranks = ranks_of_fit(fit, key=key, using=made, **options._asdict())
+    return _Part(deviation, _or_unknown(fit, ranks), np.full(1, options.num), np.zeros(1))
+
+
+def _estimates(fit: Fit, options: RankOptions, key) -> _Part:
+    """Standard deviations and ranks from the same draws."""
+    made = curvature(fit, dense=False)
     assert isinstance(made, IterativeCurvature)
-    estimate = made.estimated_diagonal(_FEW_DRAWS, key=own).value
-    few = options._replace(num=min(options.num, _FEW_DRAWS))
-    return [np.sqrt(estimate), *_ranks(fit, few, key, made)]
+    num = _draws_for(fit, options.num)
+    sample: Sample = made.sample(num, key=key)
+    begin_stage("ranks")
+    variance, error = (np.asarray(x) for x in sample.diagonal)
+    level, _, least = options
+    ranks = ranks_of_sample(fit, made, sample, level=level, min_comparisons=least)
+    # Of a square root the relative error is half of its argument's.
+    worst = np.max(error / (2 * variance))
+    return _Part(np.sqrt(variance), _or_unknown(fit, ranks), np.full(1, num), np.full(1, worst))
 
 
-def _ranks(fit: Fit, options: RankOptions, key, using: AbstractCurvature | None) -> tuple:
+def _draws_for(fit: Fit, most: int) -> int:
+    """How many draws a large group has."""
+    work = fit.scores.size + len(fit.comparisons)
+    return min(most, max(_FEWEST_DRAWS, _MOST_WORK // work))
+
+
+def _or_unknown(fit: Fit, ranks: Intervals | None) -> tuple:
     """Rank intervals; NaN if components have no common scale."""
-    ranks = ranks_of_fit(fit, key=key, using=using, **options._asdict())
-    return (np.full(fit.scores.size, np.nan),) * 3 if ranks is None else ranks
+    return (np.full(fit.scores.size, np.nan),) * 3 if ranks is None else tuple(ranks)

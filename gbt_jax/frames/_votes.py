@@ -188,6 +188,7 @@ def read_votes(table: Any, preset: str | None = None, **options: Unpack[VoteOpti
         judge=judge,
         judge_labels=judge_labels,
     )
+    columns.release()
     return _with_ties(votes, options.get("ties") or "model")
 
 

@@ -17,10 +17,21 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, PRNGKeyArray
 
-from .._curvature import AbstractCurvature, curvature, curvature_of, regularised_draws, variances
+from .._curvature import (
+    AbstractCurvature,
+    IterativeCurvature,
+    Sample,
+    curvature,
+    curvature_of,
+    regularised_draws,
+    variances,
+)
+from .._curvature._null_space import NullSpace
+from .._data._graph import component_numbers
 from .._data._groups import sort_by_group
 from .._data._incidence import item_sums_on_host
 from .._inference._fit import Fit, check_fit, refuse_groups, select_groups
+from .._model import precision_on_host
 from .._util._arrays import ArrayLike, as_array, as_indices, whole_number
 
 _SCORES_AT_ONCE = 2**15  # of many groups, in the work for ranks
@@ -143,7 +154,7 @@ def rank_intervals(
         return ranks
     if using is not None:
         made = curvature_of(fit, using)
-        is_ranked = _is_ranked(fit, min_comparisons)
+        is_ranked = is_ranked_item(fit, min_comparisons)
         return _rank_intervals(fit.scores, _owner(fit), is_ranked, made, level, num, key)
     blank = as_array(np.zeros(0, fit.scores.dtype))
     parts = [Intervals(blank, blank, blank)]
@@ -169,17 +180,29 @@ def ranks_of_fit(
     using: AbstractCurvature | None,
 ) -> Intervals | None:
     """`rank_intervals` of one fit; None where the items to be ranked have no common scale."""
-    owner, is_ranked = _owner(fit), _is_ranked(fit, min_comparisons)
+    owner, is_ranked = _owner(fit), is_ranked_item(fit, min_comparisons)
     drawn = regularised_draws(fit, num, key) if using is None else None
     if drawn is not None:
         return _ranks_of_draws(np.asarray(fit.scores), owner, is_ranked, drawn, level)
     made = curvature_of(fit, using)
-    if _incomparable(made, owner, is_ranked).any():
+    if _incomparable(made.null_space, owner, is_ranked).any():
         return None
     return _rank_intervals(fit.scores, owner, is_ranked, made, level, num, key)
 
 
-def _is_ranked(fit: Fit, least: float) -> np.ndarray:
+def ranks_of_sample(
+    fit: Fit, made: IterativeCurvature, sample: Sample, *, level: float, min_comparisons: float
+) -> Intervals | None:
+    """`ranks_of_fit` from draws that were made already."""
+    owner, is_ranked = _owner(fit), is_ranked_item(fit, min_comparisons)
+    if _incomparable(made.null_space, owner, is_ranked).any():
+        return None
+    is_lone = _is_lone(made, owner, is_ranked)
+    drawn = sample.reduced if is_lone else sample.reduced + sample.common
+    return _ranks_of_draws(np.asarray(fit.scores), owner, is_ranked, drawn, level)
+
+
+def is_ranked_item(fit: Fit, least: float) -> np.ndarray:
     """Items whose rows weigh something in total, and at least so much."""
     rows = fit.comparisons
     a, b, weight = (np.asarray(x) for x in (rows.a, rows.b, rows.weight))
@@ -197,14 +220,20 @@ def _rank_intervals(
     num: int,
     key: PRNGKeyArray,
 ) -> Intervals:
-    is_known = is_ranked & ~_incomparable(made, owner, is_ranked)
-    # The level of a lone component is common to all, and would only cost digits.
-    component, whose = np.asarray(made.null_space.component)[is_known], owner[is_known]
-    is_lone = np.array_equal(component, component[np.searchsorted(whose, whose)])
-    draw = made.reduced_draws if is_lone else made.draws
+    is_known = is_ranked & ~_incomparable(made.null_space, owner, is_ranked)
+    draw = made.reduced_draws if _is_lone(made, owner, is_known) else made.draws
     return _ranks_of_draws(
         np.asarray(scores), owner, is_known, np.asarray(draw(num, key=key)), level
     )
+
+
+def _is_lone(made: AbstractCurvature, owner: np.ndarray, is_ranked: np.ndarray) -> bool:
+    """Whether the ranked items of every owner are of one component.
+
+    Its level is common to all of them then, and would only cost digits.
+    """
+    component, whose = np.asarray(made.null_space.component)[is_ranked], owner[is_ranked]
+    return np.array_equal(component, component[np.searchsorted(whose, whose)])
 
 
 def _ranks_of_draws(
@@ -256,15 +285,37 @@ def _drawn_ranks(drawn: np.ndarray, owner: np.ndarray) -> np.ndarray:
     return positions - np.searchsorted(owner, owner) + 1
 
 
-def _incomparable(made: AbstractCurvature, owner: np.ndarray, is_ranked: np.ndarray) -> np.ndarray:
+def ranks_of_scores(fit: Fit, min_comparisons: float) -> np.ndarray:
+    """The `estimate` of `rank_intervals`, which needs no curvature; NaN for a group that failed.
+
+    NaN, too, for a group that ranks items of several components without a prior.
+    """
+    rows, scores = fit.comparisons, np.asarray(fit.scores)
+    a, b, weight = (np.asarray(x) for x in (rows.a, rows.b, rows.weight))
+    component = component_numbers(a, b, weight, rows.num_items)
+    prior = np.bincount(component, precision_on_host(fit.model, rows, scores.dtype))[component]
+    owner, is_ranked = _owner(fit), is_ranked_item(fit, min_comparisons) & np.isfinite(scores)
+    kept = is_ranked & ~_apart(component, prior == 0, owner, is_ranked)
+    ranks = np.full(scores.size, np.nan)
+    ranks[kept] = ranks_within(scores[kept], owner[kept])
+    return ranks
+
+
+def _incomparable(null_space: NullSpace, owner: np.ndarray, is_ranked: np.ndarray) -> np.ndarray:
     """Items of owners who rank items of several components, some of them without a prior."""
+    component, is_free = np.asarray(null_space.component), np.asarray(null_space.is_free)
+    return _apart(component, is_free, owner, is_ranked)
+
+
+def _apart(
+    component: np.ndarray, is_free: np.ndarray, owner: np.ndarray, is_ranked: np.ndarray
+) -> np.ndarray:
     count = int(owner.max(initial=-1)) + 1
-    component = np.asarray(made.null_space.component)
     lowest, highest = np.full(count, component.size), np.full(count, -1)
     np.minimum.at(lowest, owner[is_ranked], component[is_ranked])
     np.maximum.at(highest, owner[is_ranked], component[is_ranked])
     has_free = np.zeros(count, bool)
-    has_free[owner[is_ranked & np.asarray(made.null_space.is_free)]] = True
+    has_free[owner[is_ranked & is_free]] = True
     return ((lowest < highest) & has_free)[owner]
 
 
