@@ -32,6 +32,8 @@ import numpy as np
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
+from ._interpolation import MANY_POINTS, interpolate
+
 # S ≥ t ≥ switch. The n-th term of the expansion is about n!/(2S)^n: 12 terms at S = 60 are below
 # 1e-17, 12 terms at S = 20 are below 1e-8. The series needs about t + 8√t terms; its sum grows like
 # e^{2t}, which overflows float32 beyond t = 44.
@@ -45,7 +47,13 @@ def _switch(dtype) -> float:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 def log_hyp0f1(t: Array, beta: Array, orders: tuple[int, int] = (0, 0)) -> Array:
-    """∂_tⁿ ∂_βʲ log ₀F₁(; β+½; t²/4) with orders = (n, j), elementwise in t and β > 0."""
+    """∂_tⁿ ∂_βʲ log ₀F₁(; β+½; t²/4) with orders = (n, j), elementwise in t and β > 0.
+
+    Mean and variance at many points of one law are interpolated.
+    """
+    if orders in ((1, 0), (2, 0)) and beta.ndim == 0 and t.size >= MANY_POINTS:
+        at_points = functools.partial(_evaluate, orders, beta=beta)
+        return interpolate(at_points, t, orders[0], largest=1.0, variance=1 / (2 * beta + 1))
     return _evaluate(orders, t, beta)
 
 

@@ -109,6 +109,23 @@ def _sech2_jvp(divisor, primals, tangents):
     return value, -2 / divisor * _tanh_ratio(t, divisor) * value * dt
 
 
+@functools.cache
+def _sinh_coefficients(eps: float) -> list[float]:
+    """Of sinh(x)/x = Σ_k x^{2k}/(2k+1)!, for |x| < 1."""
+    return economise(lambda k: Fraction(1, math.factorial(2 * k + 1)), Fraction(1), eps)
+
+
+def one_minus_square(x: Array, root: Array) -> Array:
+    """1 − root² for root = e^{−x}, x ≥ 0, to the last digits: 2 root sinh x near x = 0.
+
+    It takes less time than `expm1`, which is another exponential.
+    """
+    near = x < 1
+    small = jnp.where(near, x, 0)
+    sinh = small * horner(_sinh_coefficients(float(jnp.finfo(x.dtype).eps)), small * small)
+    return jnp.where(near, 2 * root * sinh, 1 - squared_exponential(root))
+
+
 # The amplitude is multiplied in between the two factors of e^u = (e^{u/2})², so that
 # amplitude·cosh t overflows only where the product does.
 

@@ -14,15 +14,28 @@ Cumulants beyond the variance follow from central moments by the usual recursion
 """
 
 import functools
+import itertools
 import math
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
-from .._special import difference_and_error, exp_minus, product_and_error
+from .._special import (
+    MANY_POINTS,
+    difference_and_error,
+    exp_minus,
+    interpolate,
+    one_minus_square,
+    product_and_error,
+)
+
+_UNROLLED_PAIRS = 8  # the largest sum that is one expression: longer ones take longer to compile
+_MANY_PAIRS = 64  # of a quadrature: fewer are those of a discrete law, whose tails are not smooth
+_BLOCK = 4  # terms that a longer sum adds at a time, in one expression
 
 
 class SymmetricMeasure(NamedTuple):
@@ -44,10 +57,31 @@ class SymmetricMeasure(NamedTuple):
         return jax.tree.map(lambda x: x.astype(dtype), self)
 
 
+class _Masses(NamedTuple):
+    up: Array  # of +x, relative to the top, times the headroom and the weight
+    down: Array  # of −x
+    difference: Array  # up − down, without subtraction
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 def cumulant(t: Array, measure: SymmetricMeasure, order: int = 0) -> Array:
-    """The order-th derivative of Φ at t: Φ itself, mean, variance, third cumulant, …"""
-    return _evaluate(t, measure, order)
+    """The order-th derivative of Φ at t: Φ itself, mean, variance, third cumulant, …
+
+    Mean and variance of a quadrature are interpolated where t has many entries.
+    """
+    if order not in (1, 2):
+        return _evaluate(t, measure, order)
+    if measure.magnitude.size <= _UNROLLED_PAIRS:
+        u = jnp.where(t < 0, -t, t)
+        if order == 2:
+            return _variance_of_few(u, measure)
+        mean = _mean_of_few(u, measure)
+        return jnp.where(t < 0, -mean, mean)
+    if measure.magnitude.size < _MANY_PAIRS or t.size < MANY_POINTS:
+        return _evaluate(t, measure, order)
+    at_points = functools.partial(_evaluate, measure=measure, order=order)
+    variance = jnp.sum(measure.weight * measure.magnitude * measure.magnitude)
+    return interpolate(at_points, t, order, largest=measure.magnitude[-1], variance=variance)
 
 
 @functools.partial(cumulant.defjvp, symbolic_zeros=True)
@@ -69,44 +103,106 @@ def _cumulant_jvp(order, primals, tangents):
     return value, tangent
 
 
+def _mean_of_few(u: Array, measure: SymmetricMeasure) -> Array:
+    pairs = _pairs(measure)
+    masses = _masses_of_few(u, pairs)
+    total = _add(mass.up + mass.down for mass in masses)
+    terms = (pair.magnitude * mass.difference for pair, mass in zip(pairs, masses, strict=True))
+    return _add(terms) / total
+
+
+def _variance_of_few(u: Array, measure: SymmetricMeasure) -> Array:
+    """Σ_{i<j} p_i p_j (r_i − r_j)², a sum of positive terms that needs no mean.
+
+    Its time grows with the square of the number of points, but it is one elementwise expression:
+    where a mean is subtracted from every point, XLA keeps the masses in memory until it is known.
+    """
+    pairs = _pairs(measure)
+    masses = _masses_of_few(u, pairs)
+    total = _add(mass.up + mass.down for mass in masses)
+    terms = [
+        (mass.up * mass.down) * (4 * pair.magnitude * pair.magnitude)
+        for pair, mass in zip(pairs, masses, strict=True)
+    ]
+    for (x, one), (y, two) in itertools.combinations(zip(pairs, masses, strict=True), 2):
+        same_side = one.up * two.up + one.down * two.down
+        terms.append(same_side * (x.gap - y.gap) ** 2)
+        opposite = one.up * two.down + one.down * two.up
+        terms.append(opposite * (x.magnitude + y.magnitude) ** 2)
+    return _add(terms) / total / total
+
+
+def _masses_of_few(u: Array, pairs: list[SymmetricMeasure]) -> list[_Masses]:
+    """The masses of all pairs; the last has no gap, and its mass needs no exponential."""
+    *lower, top = pairs
+    up = jnp.full_like(u, _headroom(u.dtype)) * top.weight
+    return [_masses(u, pair) for pair in lower] + [_both_signs(u, top, up)]
+
+
 @functools.partial(jax.jit, static_argnums=2)
 def _evaluate(t: Array, measure: SymmetricMeasure, order: int) -> Array:
-    u = jnp.where(t < 0, -t, t)[..., None]
+    """The cumulant of any number of points, in a form that may be differentiated in the measure."""
+    u = jnp.where(t < 0, -t, t)
     if order == 0:
         return _log_moment(u, measure)
-    masses = _masses(u, measure)
+    first = _first_moments(u, measure)
     if order == 1:
-        mean, delta = _absolute_mean(measure, masses), _distance_from_top(measure, masses)
         top = measure.magnitude[-1]
         # The same number; but near the top only this form has accurate derivatives in the measure.
-        value = jnp.where(mean > 0.5 * top, top - delta, mean)
+        value = jnp.where(first.mean > 0.5 * top, top - first.distance, first.mean)
     else:
-        value = _higher_cumulant(order, u, measure, masses)
+        value = _higher_cumulant(order, u, measure, first)
     return jnp.where(t < 0, -value, value) if order % 2 else value
 
 
-class _Masses(NamedTuple):
-    up: Array  # of +x, relative to the top, times the headroom
-    down: Array  # of −x
-    difference: Array  # up − down, without subtraction
-    total: Array  # Σ weight (up + down)
+def _sum_over_pairs(terms: Callable[[SymmetricMeasure], tuple[Array, ...]], measure):
+    """Σ terms(pair) over the pairs of points, for terms of the shape of t.
 
-    def average(self, terms: Array) -> Array:
-        """Σ terms / Σ weight (up + down)."""
-        return jnp.sum(terms, axis=-1) / self.total
+    A few pairs are unrolled into one elementwise expression, which XLA computes in registers. Many
+    are added up block by block, so that memory is that of the sums: a matrix of rows and points
+    takes kilobytes per row.
+    """
+    if measure.magnitude.size <= _UNROLLED_PAIRS:
+        return _sum_unrolled(terms, measure)
+    count = -measure.magnitude.size % _BLOCK
+    # Points without weight, at the top: their masses are as large as the others.
+    padding = SymmetricMeasure(*(jnp.broadcast_to(x[-1:], count) for x in measure))
+    padding = padding._replace(weight=jnp.zeros_like(padding.weight))
+    blocks = jax.tree.map(
+        lambda x, more: jnp.concatenate([x, more]).reshape(-1, _BLOCK), measure, padding
+    )
+
+    def add_block(sums, block):
+        return tuple(map(jnp.add, sums, _sum_unrolled(terms, block))), None
+
+    shapes = jax.eval_shape(terms, jax.tree.map(lambda x: x[0], measure))
+    start = tuple(jnp.zeros(x.shape, x.dtype) for x in shapes)
+    return lax.scan(add_block, start, blocks)[0]
 
 
-@jax.jit  # traced once for all orders
-def _masses(u: Array, measure: SymmetricMeasure) -> _Masses:
-    gap = jnp.broadcast_to(measure.gap, (*u.shape[:-1], measure.gap.size))
-    exponent, error = product_and_error(u, gap)
-    root = exp_minus(0.5 * exponent, 0.5 * (error + u * measure.gap_error))
-    up = (root * _headroom(u.dtype)) * root
-    x = u * measure.magnitude
+def _sum_unrolled(terms: Callable, measure: SymmetricMeasure) -> tuple[Array, ...]:
+    return tuple(_add(parts) for parts in zip(*map(terms, _pairs(measure)), strict=True))
+
+
+def _pairs(measure: SymmetricMeasure) -> list[SymmetricMeasure]:
+    return [SymmetricMeasure(*(x[k] for x in measure)) for k in range(measure.magnitude.size)]
+
+
+def _add(terms: Iterable[Array]) -> Array:
+    return functools.reduce(jnp.add, terms)
+
+
+def _masses(u: Array, pair: SymmetricMeasure) -> _Masses:
+    """The masses of one pair, times its weight."""
+    exponent, error = product_and_error(u, pair.gap)
+    root = exp_minus(0.5 * exponent, 0.5 * (error + u * pair.gap_error))
+    return _both_signs(u, pair, (root * (_headroom(u.dtype) * pair.weight)) * root)
+
+
+def _both_signs(u: Array, pair: SymmetricMeasure, up: Array) -> _Masses:
+    x = u * pair.magnitude
     fall = jnp.exp(-x)
-    down = (up * fall) * fall
-    total = jnp.sum(measure.weight * (up + down), axis=-1)
-    return _Masses(up, down, up * -jnp.expm1(-2 * x), total)
+    return _Masses(up, (up * fall) * fall, up * one_minus_square(x, fall))
 
 
 def _headroom(dtype) -> float:
@@ -122,47 +218,76 @@ def _headroom(dtype) -> float:
 def _log_moment(u: Array, measure: SymmetricMeasure) -> Array:
     top = measure.magnitude[-1]
     near = u * top < 0.4 * math.log(float(jnp.finfo(u.dtype).max))  # cosh does not overflow
-    x = jnp.where(near, u, 0) * measure.magnitude
-    shrink = jnp.expm1(-x)
-    excess = jnp.sum(measure.weight * (0.5 * jnp.exp(x) * shrink * shrink), axis=-1)
-    u_far = jnp.where(near, 1 / top, u)
-    far = jnp.log(_masses(u_far, measure).total / (2 * _headroom(u.dtype))) + u_far[..., 0] * top
-    return jnp.where(near[..., 0], jnp.log1p(excess), far)
+    u_near, u_far = jnp.where(near, u, 0), jnp.where(near, 1 / top, u)
+
+    def terms(pair: SymmetricMeasure) -> tuple[Array, Array]:
+        x = u_near * pair.magnitude
+        shrink = jnp.expm1(-x)
+        masses = _masses(u_far, pair)
+        return pair.weight * (0.5 * jnp.exp(x) * shrink * shrink), masses.up + masses.down
+
+    excess, total = _sum_over_pairs(terms, measure)
+    far = jnp.log(total / (2 * _headroom(u.dtype))) + u_far * top
+    return jnp.where(near, jnp.log1p(excess), far)
 
 
-def _absolute_mean(measure: SymmetricMeasure, masses: _Masses) -> Array:
-    return masses.average(measure.weight * measure.magnitude * masses.difference)
+class _FirstMoments(NamedTuple):
+    total: Array  # of all masses
+    mean: Array  # Φ' at |t|
+    distance: Array  # δ = X − Φ', as a sum of positive terms
 
 
-def _distance_from_top(measure: SymmetricMeasure, masses: _Masses) -> Array:
-    """δ = X − Φ', as a sum of positive terms."""
-    below_zero = measure.magnitude[-1] + measure.magnitude
-    return masses.average(measure.weight * (measure.gap * masses.up + below_zero * masses.down))
+def _first_moments(u: Array, measure: SymmetricMeasure) -> _FirstMoments:
+    top = measure.magnitude[-1]
+
+    def terms(pair: SymmetricMeasure) -> tuple[Array, Array, Array]:
+        up, down, difference = _masses(u, pair)
+        below_zero = top + pair.magnitude
+        return up + down, pair.magnitude * difference, pair.gap * up + below_zero * down
+
+    total, mean, distance = _sum_over_pairs(terms, measure)
+    return _FirstMoments(total, mean / total, distance / total)
 
 
-def _higher_cumulant(order: int, u: Array, measure: SymmetricMeasure, masses: _Masses) -> Array:
+def _higher_cumulant(
+    order: int, u: Array, measure: SymmetricMeasure, first: _FirstMoments
+) -> Array:
     """κ_n = μ_n − Σ_{m=2}^{n−2} C(n−1, m−1) κ_m μ_{n−m}, with μ_1 = 0."""
-    moments = {k: _central_moment(k, u, measure, masses) for k in range(2, order + 1)}
+    # The recursion never asks for the moment of order n − 1.
+    powers = [*range(2, order - 1), order]
+
+    def terms(pair: SymmetricMeasure) -> tuple[Array, ...]:
+        masses = _masses(u, pair)
+        return tuple(_central_terms(k, u, pair, masses, measure, first) for k in powers)
+
+    sums = _sum_over_pairs(terms, measure)
+    moments = {k: total / first.total for k, total in zip(powers, sums, strict=True)}
     cumulants: dict[int, Array] = {}
-    for n in range(2, order + 1):
+    for n in powers:
         cumulants[n] = moments[n]
         for m in range(2, n - 1):
             cumulants[n] -= math.comb(n - 1, m - 1) * cumulants[m] * moments[n - m]
     return cumulants[order]
 
 
-def _central_moment(power: int, u: Array, measure: SymmetricMeasure, masses: _Masses) -> Array:
-    x, weight, top = measure.magnitude, measure.weight, measure.magnitude[-1]
-    mean = _absolute_mean(measure, masses)[..., None]
-    delta = _distance_from_top(measure, masses)[..., None]
-    near_top = mean > 0.5 * top
-    above = jnp.where(near_top, delta - measure.gap, x - mean)
-    below = jnp.where(near_top, delta - (top + x), -x - mean)
+def _central_terms(
+    power: int,
+    u: Array,
+    pair: SymmetricMeasure,
+    masses: _Masses,
+    measure: SymmetricMeasure,
+    first: _FirstMoments,
+) -> Array:
+    """What a pair adds to the central moment, times the total of masses."""
+    x, top = pair.magnitude, measure.magnitude[-1]
+    near_top = first.mean > 0.5 * top
+    above = jnp.where(near_top, first.distance - pair.gap, x - first.mean)
+    below = jnp.where(near_top, first.distance - (top + x), -x - first.mean)
     terms = masses.up * above**power + masses.down * below**power
     if power % 2:
-        odd_terms = _split_odd_power(power, x, mean, masses)
+        odd_terms = _split_odd_power(power, x, first.mean, masses)
         terms = jnp.where(u * top < 1, odd_terms, terms)
-    return masses.average(weight * terms)
+    return terms
 
 
 def _split_odd_power(power: int, x: Array, mean: Array, masses: _Masses) -> Array:
