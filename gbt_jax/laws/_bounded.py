@@ -1,5 +1,6 @@
 """Continuous laws on [−1, 1]: sliders and graded preferences."""
 
+import math
 from typing import final
 
 import jax
@@ -101,9 +102,10 @@ class Beta(AbstractRootLaw):
 
         def propose(state):
             key, value, accepted = state
-            key, beta_key, uniform_key = jax.random.split(key, 3)
-            z = jax.random.beta(beta_key, beta, beta, full_shape, t.dtype)
-            candidate = (1 - (1 + b) * z) / (1 - (1 - b) * z)
+            key, untilted_key, uniform_key = jax.random.split(key, 3)
+            z = _draw_untilted(beta, key=untilted_key)
+            # (1 − (1+b) y)/(1 − (1−b) y) with y = (1 + z)/2
+            candidate = ((1 - b) - (1 + b) * z) / ((1 + b) - (1 - b) * z)
             log_ratio = (
                 concentration * candidate + 2 * beta * jnp.log1p(-centre * candidate) - offset
             )
@@ -114,3 +116,17 @@ class Beta(AbstractRootLaw):
         start = (key, jnp.zeros(full_shape, t.dtype), jnp.zeros(full_shape, bool))
         _, value, _ = lax.while_loop(lambda state: ~jnp.all(state[2]), propose, start)
         return jnp.clip(jnp.where(t < 0, -value, value), -1, 1)
+
+
+def _draw_untilted(beta: Array, *, key: PRNGKeyArray) -> Array:
+    """Draws with density proportional to (1−z²)^{β−1} on [−1, 1], one for each β, no rejection.
+
+    T = √(2β (U^{−1/β} − 1)) cos 2πV is a Student variable with 2β degrees of freedom (Bailey's
+    polar method, 1994), and T/√(2β + T²) has this law.
+    """
+    radius_key, angle_key = jax.random.split(key)
+    radius = 1 - jax.random.uniform(radius_key, beta.shape, beta.dtype)  # in (0, 1]
+    turn = jax.random.uniform(angle_key, beta.shape, beta.dtype)
+    cosine = jnp.cos(2 * math.pi * turn)
+    ratio = jnp.expm1(-jnp.log(radius) / beta) * cosine * cosine  # T²/(2β), up to inf
+    return jnp.sign(cosine) * lax.rsqrt(1 + 1 / ratio)
