@@ -5,7 +5,8 @@
 Conjugate gradients spend their time in products v ↦ Bᵀ diag(c) B v. Each program runs twenty of
 them. The script prints microseconds per product, best of many, and SciPy's time with a CSR matrix:
 
-- rows: two gathers and two scatters over the rows, as `gbt_jax` does;
+- rows: two gathers and two scatters over all rows;
+- blocks: the same block by block, as `gbt_jax` does up to `BLOCKED_ROWS` rows;
 - segments of W: each item's neighbours packed into segments of W, stored by column, so that a
   segment needs only gathers, and the scatter adds segments instead of rows. The layout is built on
   the host by sorting; its time is printed too.
@@ -24,6 +25,7 @@ from contestants.protocol import Problem
 from peer_problems import TOURNESOL, binary, erdos_renyi, largest, tournesol
 
 from gbt_jax._util._arrays import IN_RANGE, gather
+from gbt_jax._util._limits import BLOCK_ROWS
 
 WIDTHS = (4, 8, 16)
 REPEATS = 20  # products in one program
@@ -53,6 +55,20 @@ def over_rows(v, a, b, curvature):
     slopes = curvature * (gather(v, a) - gather(v, b))
     first = jnp.zeros_like(v).at[a].add(slopes, **IN_RANGE)
     return first.at[b].subtract(slopes, **IN_RANGE)
+
+
+def over_blocks(v, a, b, curvature):
+    def add_block(block, image):
+        columns = (
+            jax.lax.dynamic_slice_in_dim(x, block * BLOCK_ROWS, BLOCK_ROWS)
+            for x in (a, b, curvature)
+        )
+        own_a, own_b, weight = columns
+        slopes = weight * (gather(v, own_a) - gather(v, own_b))
+        first = image.at[own_a].add(slopes, **IN_RANGE)
+        return first.at[own_b].subtract(slopes, **IN_RANGE)
+
+    return jax.lax.fori_loop(0, a.size // BLOCK_ROWS, add_block, jnp.zeros_like(v))
 
 
 def over_segments(v, neighbours, weights, owner, diagonal):
@@ -87,11 +103,14 @@ def show(name: str, problem: Problem) -> None:
     matrix = scipy.sparse.csr_array((np.tile(curvature, 2), ends), (n, n))
     print(f"{name}: {n:,} items, {m:,} rows; SciPy's CSR {best(lambda: matrix @ v):.0f} µs")
     for dtype in (np.float64, np.float32):
-        rows = (jnp.asarray(x, jnp.int32) for x in (problem.a, problem.b))
-        time_of = best(
-            repeated(over_rows), jnp.asarray(v, dtype), *rows, jnp.asarray(curvature, dtype)
-        )
-        layout, line = 0.0, f"  {dtype.__name__}: rows {time_of / REPEATS:.0f} µs"
+        whole = m // BLOCK_ROWS * BLOCK_ROWS  # of blocks; both layouts get these rows
+        rows = [jnp.asarray(x[:whole], jnp.int32) for x in (problem.a, problem.b)]
+        rows += [jnp.asarray(curvature[:whole], dtype)]
+        layout, line = 0.0, f"  {dtype.__name__}:"
+        for label, product in (("rows", over_rows), ("blocks", over_blocks)):
+            time_of = best(repeated(product), jnp.asarray(v, dtype), *rows)
+            line += f" {label} {time_of / REPEATS:.0f} µs,"
+        line = line.removesuffix(",")
         for width in WIDTHS:
             start = time.perf_counter()
             neighbours, weights, owner, diagonal = segments(problem, curvature, width)

@@ -43,8 +43,8 @@ def test_rungs_hold_every_size_and_are_few():
     assert len({rows for _, rows in found.values()}) <= 20
     assert len({items for items, _ in found.values()}) <= 6
     assert rungs(48, 600) == (48, 4096)
-    assert rungs(49, 600) == (512, 1536)
-    assert rungs(49, 20_000) == (4096, 24_576)
+    assert rungs(49, 600) == (512, 4096)
+    assert rungs(49, 20_000) == (512, 24_576)
 
 
 @pytest.mark.parametrize(("num_items", "num_rows"), [(2, 1), (49, 513), (60, 700), (600, 700)])

@@ -5,7 +5,7 @@ concrete problems are padded on the host: with rows of weight 0, which add exact
 items that no row refers to, which stay at the prior mean. Results are cut to size on the host, too.
 
 Rows go up in steps of 3/2 and 4/3, items in steps of 8: rows are most of the work. Items are at
-least a quarter of the rows, where they cost next to nothing. What a rung is filled with does not
+least about a sixteenth of the rows, where they cost next to nothing. What a rung is filled with does not
 change a bit of the scores; another rung may, by the order of sums.
 """
 
@@ -30,15 +30,15 @@ _FEWEST_ITEMS = 512  # of problems with more items than `DENSE_FIT_ITEMS`
 def rungs(num_items: int, num_rows: int) -> tuple[int, int]:
     """How many items and rows these are padded to."""
     if num_items <= DENSE_FIT_ITEMS:
-        return DENSE_FIT_ITEMS, rows_rung(num_rows, (LADDER_ROWS[0], LADDER_ROWS[-1]))
+        return DENSE_FIT_ITEMS, rows_rung(num_rows)
     rows = rows_rung(num_rows)
-    power = max((num_items - 1).bit_length() + 2, (rows // 4 | 1).bit_length() - 1) // 3
+    power = max((num_items - 1).bit_length() + 2, (rows // 16 | 1).bit_length() - 1) // 3
     return max(8**power, _FEWEST_ITEMS), rows
 
 
-def rows_rung(count: int, smallest: tuple[int, ...] = LADDER_ROWS) -> int:
-    """0, 512, 1536, 4096, 6144, 8192, 12288 and so on."""
-    for size in (0, *smallest):
+def rows_rung(count: int) -> int:
+    """0, 512, 4096, 6144, 8192, 12288 and so on."""
+    for size in (0, *LADDER_ROWS):
         if count <= size:
             return size
     power = 1 << (count - 1).bit_length()

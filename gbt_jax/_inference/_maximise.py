@@ -201,7 +201,9 @@ def _fit_one(model, comparisons, start, tolerances, *, solver, max_steps) -> Ans
     unbounded = _find_unbounded(model, comparisons)
     if unbounded.items.size:
         return _no_optimum(comparisons)
-    known = Known(is_regularised(model, comparisons), unbounded.is_connected, is_quick=True)
+    known = Known(
+        is_regularised(model, comparisons), unbounded.is_connected, is_quick=True, is_padded=True
+    )
     run = _quick_program() if comparisons.num_items <= DENSE_FIT_ITEMS else _program
     options = {"solver": solver, "max_steps": max_steps, "known": known}
     *problem, start = pad(model, comparisons, start)

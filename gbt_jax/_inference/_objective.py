@@ -218,11 +218,16 @@ def _inverse(diagonal: Array) -> Array:
 
 
 def hessian_product(
-    model: Model, comparisons: Comparisons, curvature: Array, direction: Array
+    model: Model,
+    comparisons: Comparisons,
+    curvature: Array,
+    direction: Array,
+    *,
+    num_used: Array | None = None,
 ) -> Array:
-    """∇²L · direction."""
+    """∇²L · direction; rows from `num_used` on have no weight."""
     _, precision = model.prior(comparisons, direction.dtype)
-    return weighted_product(comparisons, curvature, precision, direction)
+    return weighted_product(comparisons, curvature, precision, direction, num_used)
 
 
 def dense_hessian(comparisons: Comparisons, point: Evaluation) -> Array:

@@ -36,6 +36,7 @@ class Known(NamedTuple):
     is_connected: bool = False  # comparisons connect all items
     # What the quick certificate leaves open is asked of `is_certified`, which is another program.
     is_quick: bool = False
+    is_padded: bool = False  # the last rows have no weight
 
     def find_gauge(
         self, model: Model, comparisons: Comparisons, partition: AbstractPartition = ONE
@@ -111,8 +112,12 @@ def find_optimum(
     ordered = (
         interleave_rows(relative, comparisons) if partition is ONE else (relative, comparisons)
     )
+    num_used = None
+    if known.is_padded:
+        numbers = jnp.arange(1, len(comparisons) + 1, dtype=jnp.int32)
+        num_used = jnp.max(jnp.where(ordered[1].weight > 0, numbers, 0), initial=0)
     outcome = solver.minimise(
-        problem(*ordered, gauge, partition),
+        problem(*ordered, gauge, partition, num_used=num_used),
         start,
         is_close=is_close,
         max_steps=max_steps,
@@ -154,13 +159,15 @@ def problem(
     comparisons: Comparisons,
     gauge: AbstractGauge,
     partition: AbstractPartition = ONE,
+    *,
+    num_used: Array | None = None,
 ) -> Problem:
     """What a solver sees of a model and comparisons."""
     return Problem(
         functools.partial(evaluate, model, comparisons, partition=partition),
         functools.partial(refine, model, comparisons, partition=partition),
         functools.partial(losses, model, comparisons, partition=partition),
-        functools.partial(hessian_product, model, comparisons),
+        functools.partial(hessian_product, model, comparisons, num_used=num_used),
         lambda point: gauge.fill(dense_hessian(comparisons, point)),
         partition,
         Projection(

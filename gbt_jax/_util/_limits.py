@@ -4,7 +4,7 @@
 DENSE_FIT_ITEMS = 48
 # The first sizes that rows are padded to; up to the last, which is a power of 2, padding costs less
 # than more programs would (`benchmarks/first_answers.py`).
-LADDER_ROWS = (512, 1536, 4096)
+LADDER_ROWS = (512, 4096)
 # Comparisons of all groups up to which compiling takes longer than solving, so that programs are
 # compiled quickly rather than run quickly (`benchmarks/single.py`, compilation).
 QUICK_ROWS = 8192
@@ -15,3 +15,6 @@ DENSE_CURVATURE_ITEMS = 4096
 SMALL_CURVATURE_ITEMS = 256
 # Items from which on what elimination leaves may be too large a matrix (`uncertainty.py`).
 ELIMINATION_ITEMS = 8192
+# Rows that a product with the Hessian visits at a time, on a CPU, and up to how many rows that is
+# faster: beyond, two cores compute what does not fit into the cache (`benchmarks/products.py`).
+BLOCK_ROWS, BLOCKED_ROWS = 2048, 1 << 18
