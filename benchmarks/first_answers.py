@@ -10,6 +10,7 @@ votes that arrive one by one on the largest Tournesol problem.
 """
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -183,7 +184,7 @@ def show_refits(num: int, seed: int) -> None:
         a, b = rng.choice(size, 2, replace=False)
         vote = gbt.Comparisons([a], [b], rng.uniform(-1, 1, 1), num_items=size)
         for name, rtol in (("refit to 1e-6", 1e-6), ("refit", None)):
-            took, found = seconds(lambda rtol=rtol: gbt.refit(fitted, added=vote, rtol=rtol))
+            took, found = seconds(functools.partial(gbt.refit, fitted, added=vote, rtol=rtol))
             times[name].append(took)
         fitted = found
         times["fit"].append(seconds(gbt.fit, model, fitted.comparisons)[0])

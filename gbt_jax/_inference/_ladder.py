@@ -5,8 +5,8 @@ concrete problems are padded on the host: with rows of weight 0, which add exact
 items that no row refers to, which stay at the prior mean. Results are cut to size on the host, too.
 
 Rows go up in steps of 3/2 and 4/3, items in steps of 8: rows are most of the work. Items are at
-least about a sixteenth of the rows, where they cost next to nothing. What a rung is filled with does not
-change a bit of the scores; another rung may, by the order of sums.
+least about a sixteenth of the rows, where they cost next to nothing. What a rung is filled with
+does not change a bit of the scores; another rung may, by the order of sums.
 """
 
 import functools

@@ -14,6 +14,7 @@ directly. That happens for laws that are narrow, or nearly discrete.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -49,7 +50,7 @@ def _grid() -> _Grid:
     share = 0.5 * (1 + cosines[:, 1])  # of the interval, in u² or 1/u
     ends = 1 / np.asarray([*_CUTS, np.inf])
     pieces = [_CUTS[0] * np.sqrt(share)]
-    pieces += [1 / (low + (high - low) * share) for high, low in zip(ends, ends[1:], strict=False)]
+    pieces += [1 / (low + (high - low) * share) for high, low in itertools.pairwise(ends)]
     transform = 2 / _NODES * cosines
     transform[:, 0] /= 2
     return _Grid(np.stack(pieces), np.arange(len(pieces))[:, None] == 0, transform)
@@ -118,7 +119,7 @@ def _sum_series(series: _Series, t: Array, order: int) -> Array:
     # The variable of each piece, from −1 to 1.
     x = (2 / _CUTS[0] ** 2) * (u * u) - 1
     ends = [1 / cut for cut in _CUTS] + [0.0]
-    for cut, high, low in zip(_CUTS, ends, ends[1:], strict=False):
+    for cut, (high, low) in zip(_CUTS, itertools.pairwise(ends), strict=True):
         x = jnp.where(u >= cut, (inverse - low) * (2 / (high - low)) - 1, x)
 
     def of_piece(numbers: Array) -> Array:
