@@ -16,6 +16,7 @@ BradleyTerry's, of Density 20 times Uniform's with 100 bytes per point; draws of
 import argparse
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +68,7 @@ def moments(law: laws.AbstractRootLaw) -> Callable[[Array], tuple[Array, ...]]:
     return lambda t: (law.mean(t), law.variance(t))
 
 
-def compiled(function: Callable, t: Array) -> tuple[Callable, float]:
+def compiled(function: Callable, t: Array) -> tuple[Any, float]:
     """The compiled function, and the seconds that tracing and compiling it took."""
     start = time.perf_counter()
     executable = jax.jit(function).lower(t).compile()

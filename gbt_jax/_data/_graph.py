@@ -35,8 +35,8 @@ def connected_labels(comparisons: Comparisons, is_edge: Array) -> Array:
 
 def components(comparisons: Comparisons) -> np.ndarray:
     """The number of each item's component, on the host, which compiles nothing for each size."""
-    columns = (np.asarray(x) for x in (comparisons.a, comparisons.b, comparisons.weight))
-    return component_numbers(*columns, comparisons.num_items)
+    a, b, weight = (np.asarray(x) for x in (comparisons.a, comparisons.b, comparisons.weight))
+    return component_numbers(a, b, weight, comparisons.num_items)
 
 
 def component_numbers(a: np.ndarray, b: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
