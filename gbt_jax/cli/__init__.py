@@ -7,25 +7,36 @@ import errno
 import os
 import sys
 
+from .._util._interrupts import (
+    EXIT_CODE,
+    describe_interruption,
+    end_on_interrupt,
+    written_files,
+)
 from . import _session
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line, by default with `sys.argv`, and return the exit code.
 
-    0 is success, 1 means problems in the data, 2 means bad input, with one line on standard error.
+    0 is success, 1 means problems in the data, 2 means bad input and 130 an interruption, both with
+    one line on standard error.
     """
     try:
         from ._app import app
+        from ._options import Interruption
     except ImportError as error:
         print(f'gbt: needs {error.name}: pip install "gbt-jax[cli]"', file=sys.stderr)
         return 2
+    written_files.clear()
     try:
-        code = app(arguments, standalone_mode=False)
+        with end_on_interrupt():
+            code = app(arguments, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except KeyboardInterrupt:
-        return 130
+    except (KeyboardInterrupt, Interruption):
+        _session.warn(describe_interruption())
+        return EXIT_CODE
     except Exception as error:
         return _report_failure(error)
 

@@ -108,6 +108,10 @@ class PrintOptions:
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 
 
+class Interruption(Exception):
+    """Ctrl-C ended a command."""
+
+
 def expand_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Replace the dataclass arguments of a command by their fields.
 
@@ -133,7 +137,10 @@ def expand_options(function: Callable[..., Any]) -> Callable[..., Any]:
         made: dict[str, Any] = {}
         for name, kind in groups.items():
             made[name] = kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind)})
-        return function(**made, **values)
+        try:
+            return function(**made, **values)
+        except KeyboardInterrupt:  # which the parser would turn into an error of its own
+            raise Interruption from None
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [

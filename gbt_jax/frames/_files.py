@@ -20,6 +20,8 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+from .._util._interrupts import temporary_files, written_files
+
 STANDARD_INPUT = "-"
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -211,6 +213,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """A stream to a temporary file that replaces `path` only if everything was written."""
     target = Path(path).resolve()  # keep a link, replace its target
     temporary = target.with_name(f".{secrets.token_hex(8)}.part")
+    temporary_files.add(temporary)
     try:
         with open(temporary, "xb") as stream:
             yield stream
@@ -219,11 +222,13 @@ def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
         if target.exists():
             temporary.chmod(target.stat().st_mode)  # keep permissions
         temporary.replace(target)
+        written_files.append(Path(path))
     except OSError as error:
         reason = error.strerror or error
         raise TableError(f"{os.fspath(path)}: cannot write the file ({reason})") from error
     finally:
         temporary.unlink(missing_ok=True)
+        temporary_files.discard(temporary)
 
 
 def write_text(table: pa.Table, stream: Any, delimiter: str = ",") -> None:
