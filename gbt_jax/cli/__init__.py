@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     try:
         from ._app import app
-        from ._options import Interruption
+        from ._options import InterruptionError
     except ImportError as error:
         print(f'gbt: needs {error.name}: pip install "gbt-jax[cli]"', file=sys.stderr)
         return 2
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
             code = app(arguments, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except (KeyboardInterrupt, Interruption):
+    except (KeyboardInterrupt, InterruptionError):
         _session.warn(describe_interruption())
         return EXIT_CODE
     except Exception as error:

@@ -108,7 +108,7 @@ class PrintOptions:
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 
 
-class Interruption(Exception):
+class InterruptionError(Exception):
     """Ctrl-C ended a command."""
 
 
@@ -140,7 +140,7 @@ def expand_options(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(**made, **values)
         except KeyboardInterrupt:  # which the parser would turn into an error of its own
-            raise Interruption from None
+            raise InterruptionError from None
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
