@@ -1,7 +1,6 @@
 """Whether chains of draws can be trusted: R-hat and the effective sample size."""
 
 import numpy as np
-from scipy.special import ndtri
 
 
 def diagnostics(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -19,7 +18,8 @@ def diagnostics(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _normal_scores(draws: np.ndarray) -> np.ndarray:
-    from scipy.stats import rankdata  # takes half a second to import
+    from scipy.special import ndtri  # these take long to import
+    from scipy.stats import rankdata
 
     pooled = draws.reshape(-1, draws.shape[-1])
     ranks = rankdata(pooled, axis=0).reshape(draws.shape)
