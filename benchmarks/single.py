@@ -25,7 +25,7 @@ import gbt_jax as gbt
 from gbt_jax import laws
 from gbt_jax._inference._certify import certify
 from gbt_jax._inference._gauge import find_gauge, is_regularised
-from gbt_jax._inference._objective import evaluate, hessian_product, interleave_rows
+from gbt_jax._inference._objective import evaluate, hessian_product
 
 
 def best_times(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
@@ -87,19 +87,18 @@ def vjp(model: gbt.Model, comparisons: gbt.Comparisons, start, cotangent):
 @functools.partial(jax.jit, static_argnames=("passes", "products"))
 def steps(model: gbt.Model, comparisons: gbt.Comparisons, scores, *, passes: int, products: int):
     """Run the passes and products of a fit, and nothing else."""
-    model, rows = interleave_rows(model, comparisons)
 
     def one_pass(_, state):
         x, _ = state
-        point = evaluate(model, rows, x)
+        point = evaluate(model, comparisons, x)
         used = point.gradient / point.diagonal * (point.norm + point.size)
         return x + 1e-30 * used, point.curvature
 
     def one_product(_, state):
         x, curvature = state
-        return 1e-3 * hessian_product(model, rows, curvature, x), curvature
+        return 1e-3 * hessian_product(model, comparisons, curvature, x), curvature
 
-    state = jax.lax.fori_loop(0, passes, one_pass, (scores, jnp.zeros_like(rows.value)))
+    state = jax.lax.fori_loop(0, passes, one_pass, (scores, jnp.zeros_like(comparisons.value)))
     return jax.lax.fori_loop(0, products, one_product, state)[0]
 
 

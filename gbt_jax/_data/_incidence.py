@@ -43,19 +43,22 @@ def weighted_product(
     weights: Array,
     diagonal: Array,
     x: Array,
+    *,
     num_used: Array | None = None,
+    in_blocks: bool = True,
 ) -> Array:
     """(diag(diagonal) + Bᵀ diag(weights) B) x.
 
     On a CPU it goes block by block, so that what a row needs stays in the cache. Rows from
-    `num_used` on have no weight: blocks of them take no time.
+    `num_used` on have no weight: blocks of them take no time. The last bits of an item's sum depend
+    on where its rows are cut into blocks: `in_blocks=False` sums independently of a row's position.
     """
 
     def whole(x: Array) -> Array:
         return transpose(comparisons, weights * differences(comparisons, x), diagonal * x)
 
     num_blocks, rest = divmod(len(comparisons), BLOCK_ROWS)
-    if not 2 * BLOCK_ROWS <= len(comparisons) <= BLOCKED_ROWS:
+    if not (in_blocks and 2 * BLOCK_ROWS <= len(comparisons) <= BLOCKED_ROWS):
         return whole(x)
 
     def add_rows(start: Array | int, size: int, image: Array, x: Array) -> Array:

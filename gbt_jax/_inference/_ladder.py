@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 
 from .._data._comparisons import Comparisons
+from .._data._row_order import interleaved_order
 from .._model import Model
 from .._util._arrays import ArrayLike
 from .._util._compilation import quick_options
@@ -48,7 +49,10 @@ def rows_rung(count: int) -> int:
 def pad(
     model: Model, comparisons: Comparisons, start: Array | None
 ) -> tuple[Model, Comparisons, np.ndarray | None]:
-    """The same problem, without groups, in the shape of its rung."""
+    """The same problem, without groups, in the shape of its rung and in a good order of rows."""
+    order = interleaved_order(np.asarray(comparisons.a), np.asarray(comparisons.b))
+    if order is not None:
+        model, comparisons = _permute_rows(model, comparisons, order)
     padded = pad_comparisons(comparisons)
     items_size, rows_size = padded.num_items, len(padded)
     # Added items repeat a prior, so that theirs does not decide the error bound.
@@ -60,6 +64,15 @@ def pad(
         parts = pad_law(model.law, len(comparisons), rows_size), std, mean
         model = eqx.tree_at(lambda m: (m.law, m.prior_std, m.prior_mean), model, parts)
     return model, padded, None if start is None else fill(start, items_size, 0)
+
+
+def _permute_rows(
+    model: Model, comparisons: Comparisons, order: np.ndarray
+) -> tuple[Model, Comparisons]:
+    """The same comparisons in another order; a law's parameters per row follow their rows."""
+    names = "a", "b", "value", "weight"
+    columns = {name: np.asarray(getattr(comparisons, name))[order] for name in names}
+    return model.at_rows(order), comparisons._replace(**columns)
 
 
 def pad_comparisons(comparisons: Comparisons) -> Comparisons:

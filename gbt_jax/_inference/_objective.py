@@ -10,7 +10,6 @@ unless `dense_hessian` is asked for.
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -24,45 +23,12 @@ from .._data._incidence import (
     weighted_matrix,
     weighted_product,
 )
-from .._data._partition import ONE, AbstractPartition
+from .._data._partition import ONE, AbstractPartition, One
 from .._model import Model
 from .._util._arrays import ArrayLike, floating, gather
 
-_LANES, _LANE_ROWS = 8, 512
 # How much larger gradients may be beside their errors item by item than they are all together.
 _UNEVEN = 0.5
-_RUNS = 0.25  # of all rows that repeat an item of the row before: then order matters
-
-
-def interleave_rows(model: Model, comparisons: Comparisons) -> tuple[Model, Comparisons]:
-    """Permute rows so that consecutive scatter-adds hit different items.
-
-    Tables are often sorted by an item. Consecutive rows of one item are added to the same entry,
-    and each addition waits three times as long for the one before as it takes. So the eight parts
-    of each block of rows are interleaved; the rest has too few rows to matter. Parameters of the
-    law per comparison are permuted along with their rows.
-    """
-    block = _LANES * _LANE_ROWS
-    whole = len(comparisons) // block * block
-
-    def interleave(column: Array) -> Array:
-        lanes = column[:whole].reshape(-1, _LANES, _LANE_ROWS)
-        return column.at[:whole].set(jnp.swapaxes(lanes, 1, 2).reshape(-1))
-
-    if not whole:
-        return model, comparisons
-    ends = comparisons.a, comparisons.b
-    in_runs = [jnp.mean(end[1:] == end[:-1], dtype=jnp.float32) > _RUNS for end in ends]
-    is_in_runs = in_runs[0] | in_runs[1]
-    columns = *ends, comparisons.value, comparisons.weight
-    columns = lax.cond(
-        is_in_runs, lambda rows: tuple(interleave(x) for x in rows), lambda rows: rows, columns
-    )
-    permuted = eqx.tree_at(lambda c: (c.a, c.b, c.value, c.weight), comparisons, columns)
-    if model.law.num_rows is not None:
-        number = jnp.arange(len(comparisons))
-        model = model.at_rows(jnp.where(is_in_runs, interleave(number), number))
-    return model, permuted
 
 
 def negative_log_posterior(
@@ -223,11 +189,20 @@ def hessian_product(
     curvature: Array,
     direction: Array,
     *,
+    partition: AbstractPartition = ONE,
     num_used: Array | None = None,
 ) -> Array:
     """∇²L · direction; rows from `num_used` on have no weight."""
     _, precision = model.prior(comparisons, direction.dtype)
-    return weighted_product(comparisons, curvature, precision, direction, num_used)
+    # The bits of a problem must not depend on where it lies beside others.
+    return weighted_product(
+        comparisons,
+        curvature,
+        precision,
+        direction,
+        num_used=num_used,
+        in_blocks=isinstance(partition, One),
+    )
 
 
 def dense_hessian(comparisons: Comparisons, point: Evaluation) -> Array:

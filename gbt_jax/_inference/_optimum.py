@@ -21,7 +21,6 @@ from ._objective import (
     evaluate,
     gradient,
     hessian_product,
-    interleave_rows,
     losses,
     refine,
 )
@@ -108,16 +107,12 @@ def find_optimum(
         )
         return may_be & (bound <= allowed_error(x))
 
-    # Of several problems rows are in the order of their problems already.
-    ordered = (
-        interleave_rows(relative, comparisons) if partition is ONE else (relative, comparisons)
-    )
     num_used = None
     if known.is_padded:
         numbers = jnp.arange(1, len(comparisons) + 1, dtype=jnp.int32)
-        num_used = jnp.max(jnp.where(ordered[1].weight > 0, numbers, 0), initial=0)
+        num_used = jnp.max(jnp.where(comparisons.weight > 0, numbers, 0), initial=0)
     outcome = solver.minimise(
-        problem(*ordered, gauge, partition, num_used=num_used),
+        problem(relative, comparisons, gauge, partition, num_used=num_used),
         start,
         is_close=is_close,
         max_steps=max_steps,
@@ -167,7 +162,9 @@ def problem(
         functools.partial(evaluate, model, comparisons, partition=partition),
         functools.partial(refine, model, comparisons, partition=partition),
         functools.partial(losses, model, comparisons, partition=partition),
-        functools.partial(hessian_product, model, comparisons, num_used=num_used),
+        functools.partial(
+            hessian_product, model, comparisons, partition=partition, num_used=num_used
+        ),
         lambda point: gauge.fill(dense_hessian(comparisons, point)),
         partition,
         Projection(
