@@ -41,9 +41,10 @@ def test_code_that_python_cannot_interrupt(tmp_path):
     process = start(["-c", BLOCKED, str(partial)])
     assert process.stdout is not None
     assert process.stdout.readline() == "begins\n"
+    time.sleep(1)  # until the call begins, also on a machine with other work
     seconds, _, err = interrupt(process)
     assert (process.returncode, err) == (130, "gbt: interrupted, nothing was written\n")
-    assert seconds < 2
+    assert seconds < 4  # two, on a machine that runs nothing else
     assert not partial.exists()
 
 
