@@ -111,10 +111,15 @@ class Model(eqx.Module):
 
 def precision_on_host(model: Model, comparisons: Comparisons, dtype) -> np.ndarray:
     """The precision of every item's prior, without compiling for its shape."""
-    std = np.asarray(model.prior_std).astype(dtype)
-    if std.shape == (comparisons.num_groups,) != (comparisons.num_items,):
-        std = std[np.asarray(comparisons.group)]
-    return np.broadcast_to(np.square(1 / std), (comparisons.num_items,))
+    return np.square(1 / per_item_on_host(model.prior_std, comparisons, dtype))
+
+
+def per_item_on_host(parameter: Array, comparisons: Comparisons, dtype) -> np.ndarray:
+    """`per_item` with NumPy, which compiles nothing for each size."""
+    values = np.asarray(parameter).astype(dtype)
+    if values.shape == (comparisons.num_groups,) != (comparisons.num_items,):
+        values = values[np.asarray(comparisons.group)]
+    return np.broadcast_to(values, (comparisons.num_items,))
 
 
 def per_item(parameter: Array, comparisons: Comparisons) -> Array:

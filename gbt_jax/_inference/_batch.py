@@ -14,7 +14,8 @@ from .._data._chunks import Chunk, Shape, pack, plan
 from .._data._comparisons import Comparisons
 from .._data._groups import GroupedRows, sort_by_group
 from .._data._partition import AbstractPartition
-from .._model import Model, per_item
+from .._model import Model, per_item_on_host
+from .._util._arrays import as_array
 from .._util._compilation import quick_options
 from .._util._limits import QUICK_ROWS
 from .._util._progress import Progress
@@ -83,7 +84,7 @@ def fit_groups(
     for done in in_threads(work, _in_lanes(data.layout, lanes), _num_workers(lanes)):
         bar.advance(done)
     bar.close()
-    return Answer(*(jnp.asarray(x) for x in answers))
+    return Answer(*(as_array(x) for x in answers))  # compiles nothing
 
 
 def _blank_answers(comparisons: Comparisons) -> Answer:
@@ -140,8 +141,8 @@ class _Data(NamedTuple):
             layout=layout,
             value=np.asarray(comparisons.value)[layout.row],
             weight=np.asarray(comparisons.weight)[layout.row],
-            prior_std=np.asarray(per_item(model.prior_std, comparisons), dtype),
-            prior_mean=np.asarray(per_item(model.prior_mean, comparisons), dtype),
+            prior_std=per_item_on_host(model.prior_std, comparisons, dtype),
+            prior_mean=per_item_on_host(model.prior_mean, comparisons, dtype),
             initial=None if initial is None else np.asarray(initial),
             may_be_unbounded=may_be_unbounded(model),
             is_merged=comparisons.is_merged,

@@ -64,7 +64,8 @@ class Result(eqx.Module):
         return hash(np.asarray(self.code).tobytes())
 
     def __getitem__(self, group: int) -> "Result":
-        codes: Any = self.code  # a single result has no groups, and raises here
+        # A single result has no groups, and raises here. JAX would compile the index.
+        codes: Any = np.asarray(self.code) if is_concrete(self.code) else self.code
         return Result(codes[group])
 
     @property

@@ -39,7 +39,7 @@ def eager_constants() -> contextlib.AbstractContextManager:
 
 
 def as_array(value: ArrayLike, dtype: Any = None) -> Array:
-    """`jnp.asarray`, which for arrays of NumPy would compile a program for each of their shapes.
+    """`jnp.asarray`, which would compile a program for numbers and for each shape of NumPy arrays.
 
     They are copied: whoever made them may change them later. JAX refuses masked ones, and so do we.
     What is known now stays so inside of somebody's jit, where `jnp.asarray` would trace it.
@@ -49,6 +49,8 @@ def as_array(value: ArrayLike, dtype: Any = None) -> Array:
     with jax.ensure_compile_time_eval():
         if type(value) is np.ndarray:
             return jax.device_put(np.array(value, dtype))
+        if dtype is None and type(value) in (int, float):
+            return jax.device_put(value)  # weakly typed, as by `jnp.asarray`
         return jnp.asarray(value, dtype)
 
 

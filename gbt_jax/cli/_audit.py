@@ -44,7 +44,7 @@ def audit(
     monotonicity. The exit code is 1 if one of these checks fails.
     """
     with show_stages(["reading", "fitting", "auditing"], enabled=not printing.quiet):
-        _session.start()
+        _session.start(table.file)
         ranking = model.ranking(table.votes(), intervals=False)
         number = _group_number(ranking, group)
         begin_stage("auditing")

@@ -18,7 +18,7 @@ def check(table: TableOptions, printing: PrintOptions) -> int:
     The exit code is 1 if there are errors or warnings, 0 if there are only notes.
     """
     with show_stages(["reading", "checking"], enabled=not printing.quiet):
-        _session.start()
+        _session.start(table.file)
         from ..frames import check as find
 
         votes = table.votes()

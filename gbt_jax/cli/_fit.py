@@ -44,7 +44,7 @@ def fit(
     skipped = () if has_intervals else ("intervals",)
     stages = [name for name in FIT_STAGES if name not in skipped]
     with show_stages(["reading", *stages, "writing"], enabled=not printing.quiet):
-        _session.start()
+        _session.start(table.file)
         votes = table.votes()
         ranking = model.ranking(votes, intervals=has_intervals)
         failures = ranking.failures()

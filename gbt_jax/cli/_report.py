@@ -26,7 +26,7 @@ def report(
     check_folder(output)
     stages = ["reading", *FIT_STAGES, "checking", "writing"]
     with show_stages(stages, enabled=not quiet):
-        _session.start()
+        _session.start(table.file)
         from .. import report as pages
         from ..frames import check
 

@@ -15,8 +15,20 @@ _ARGUMENT = re.compile(
 _ASSIGNMENT = re.compile(r"(?<![\w'`-])(ties)='(\w+)'")
 
 
-def start() -> None:
-    """Import JAX with double precision and a persistent compilation cache."""
+# XLA compiles without optimising in half of the time. For this many bytes, about 30,000 rows, the
+# programs then run for milliseconds longer (`benchmarks/cold_start.py`).
+_SMALL_FILE = 1 << 20
+_QUICK = "--xla_backend_optimization_level"
+
+
+def start(file: str | None = None) -> None:
+    """Import JAX with double precision and a persistent compilation cache.
+
+    For a small file, or without one, programs are compiled quickly rather than run quickly.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if _QUICK not in flags and (file is None or _is_small(file)):
+        os.environ["XLA_FLAGS"] = f"{flags} {_QUICK}=0".strip()
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -25,6 +37,13 @@ def start() -> None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def _is_small(file: str) -> bool:
+    try:
+        return os.path.getsize(file) <= _SMALL_FILE
+    except OSError:  # standard input, or a missing file, which the reader reports
+        return False
 
 
 def _cache_folder() -> Path | None:

@@ -77,6 +77,8 @@ class Ranking:
         )
         # Half ties are two entries of one comparison; those of no weight are none.
         counts = np.bincount(votes.group, _is_counted(votes), votes.num_groups)
+        # On the host: JAX would compile the index.
+        norm, bound = np.asarray(fit.gradient_norm), np.asarray(fit.error_bound)
         return [
             votes.group_of(group)
             | {
@@ -87,8 +89,8 @@ class Ranking:
                 "components": int(components[i]),
                 "converged": bool(fit.result[i] == RESULTS.successful),
                 "result": fit.result[i].name,
-                "gradient_norm": float(fit.gradient_norm[i]),
-                "error_bound": float(fit.error_bound[i]),
+                "gradient_norm": float(norm[i]),
+                "error_bound": float(bound[i]),
                 "std_error": _known_entry(self.std_error, i, float),
                 "rank_draws": _known_entry(self.rank_draws, i, int),
             }

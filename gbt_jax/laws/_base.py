@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, PRNGKeyArray
 
-from .._util._arrays import ArrayLike, eager_constants, floating, is_concrete
+from .._util._arrays import ArrayLike, as_array, eager_constants, floating, is_concrete
 from .._util._roots import Value, positive_roots
 from ._rows import map_rows, row_parameters
 
@@ -39,8 +39,15 @@ class AbstractRootLaw(eqx.Module):
         `index` holds integers, in any shape: the parameters get that shape, and methods broadcast
         them against their arguments. A law without parameters per comparison is returned as it is.
         """
-        rows = np.asarray(index) if is_concrete(index) else index
-        return map_rows(self, lambda parameter: parameter[rows])
+        rows: Any = np.asarray(index) if is_concrete(index) else index
+
+        def take(parameter: Array) -> Array:
+            # On the host where that is possible: JAX would compile the index for every size.
+            if is_concrete(parameter, rows):
+                return as_array(np.asarray(parameter)[rows])
+            return parameter[rows]
+
+        return map_rows(self, take)
 
     @property
     def num_rows(self) -> int | None:
