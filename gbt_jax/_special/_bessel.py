@@ -16,8 +16,8 @@ mean and variance are positive averages under the weights c_k z^k.
 **Uniform asymptotics** (large t). y = I_ν as a function of log t solves y'' = (t²+ν²) y, so
 g = d log I_ν / d log t solves g' + g² = S² with S = √(t²+ν²). Expanding g = Σ S^{1−n} f_n(p²) with
 p = ν/S gives polynomials f_n by a recurrence (Debye's expansion, in logarithmic form). Every f_n,
-n ≥ 1, has a factor 1−p² = t²/S², which is divided out by hand. It is uniform in β: both small and
-large orders are covered once S is large.
+n ≥ 1, has a factor 1−p² = t²/S², which is divided out analytically. The expansion is uniform in β:
+it covers small and large orders where S is large.
 """
 
 import functools
@@ -74,8 +74,8 @@ def _log_hyp0f1_jvp(orders, primals, tangents):
 def _evaluate(orders: tuple[int, int], t: Array, beta: Array) -> Array:
     """Orders (0..2, 0) by formula; higher ones by forward differentiation of those.
 
-    Forward differentiation runs through the series' loop; because this function is only ever
-    called with constants, reverse mode never has to.
+    Forward differentiation runs through the series' loop. Reverse mode never does, because
+    `log_hyp0f1` has its own derivative rule.
     """
     in_t, in_beta = orders
     if in_beta > 0:
@@ -93,13 +93,13 @@ def _evaluate(orders: tuple[int, int], t: Array, beta: Array) -> Array:
 
 
 def _series(order: int, u: Array, beta: Array) -> Array:
-    """Φ, Φ' or Φ'' on [0, switch] from the positive series."""
+    """Φ, Φ' or Φ'' on [0, switch] by the series of positive terms."""
     largest = lax.stop_gradient(jnp.max(u, initial=0))
     # The weights peak near k = t with width √t: nine widths, and a margin for small t.
     num_terms = largest + 9 * jnp.sqrt(largest) + 24
     num_blocks = jnp.ceil(num_terms / _SERIES_UNROLL).astype(jnp.int32)
     u_squared = u * u
-    # beta keeps its own shape: for the usual scalar the divisions below are scalar too.
+    # beta is not broadcast: for the usual scalar beta the divisions below are scalar too.
 
     def add_block(block, carry):
         term, rest, weighted = carry
@@ -121,7 +121,7 @@ def _series(order: int, u: Array, beta: Array) -> Array:
 
 
 def _asymptotic(order: int, u: Array, beta: Array) -> Array:
-    """Φ, Φ' or Φ'' on [switch, ∞) from the uniform expansion."""
+    """Φ, Φ' or Φ'' on [switch, ∞) by the uniform expansion."""
     nu = beta - 0.5
     s = jnp.sqrt(u * u + nu * nu)
     inverse = 1 / s
@@ -137,10 +137,10 @@ def _asymptotic(order: int, u: Array, beta: Array) -> Array:
 
 
 def _log_leading(u: Array, nu: Array, s: Array) -> Array:
-    """Everything of Φ but the expansion in 1/S.
+    """Φ without the expansion in 1/S.
 
     Φ = log Γ(ν+1) + ν log 2 + S − ν log(S+ν) − ½ log(2πS) + …, where for large ν the log Γ is
-    replaced by Stirling's series and its large parts are cancelled by hand: d = S−ν = t²/(S+ν).
+    replaced by Stirling's series and its large parts cancel analytically: d = S−ν = t²/(S+ν).
     """
     large = nu > 10
     nu_large = jnp.where(large, nu, 10)

@@ -1,8 +1,8 @@
-"""Error-free transformations: a rounded result together with what the rounding threw away.
+"""Error-free transformations: a rounded result together with its rounding error.
 
 They matter in tails. exp(-x) turns a relative error ε of x into a relative error x·ε of the result,
-so at x = 700 an argument that was merely rounded costs 700 units in the last place. Carrying the
-rounding error of the argument along costs a few multiplications and keeps every digit.
+so at x = 700 rounding the argument costs 700 units in the last place. Carrying the rounding error
+of the argument along costs a few multiplications and keeps all digits.
 """
 
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ def product_and_error(x: Array, y: Array) -> tuple[Array, Array]:
     y_high, y_low = _split(y)
     error = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
     info = jnp.finfo(product.dtype)
-    # The parts of a tiny product underflow, and with them its error, which no tail amplifies.
+    # The parts of a tiny product underflow, and so does its error, which tails do not amplify.
     usable = jnp.isfinite(product) & (jnp.abs(product) > float(info.tiny) / float(info.eps) ** 2)
     return product, lax.stop_gradient(jnp.where(usable, error, 0))
 
@@ -37,7 +37,7 @@ def quotient_and_error(x: Array, divisor: float | int) -> tuple[Array, Array]:
     divisor_array = jnp.asarray(divisor, x.dtype)
     quotient = x / divisor_array
     product, product_error = product_and_error(quotient, divisor_array)
-    # x − product is exact, because the two agree to the last place or so.
+    # x − product is exact, because the two agree almost to the last place.
     error = ((x - product) - product_error) / divisor_array
     return quotient, lax.stop_gradient(jnp.where(jnp.isfinite(quotient), error, 0))
 
@@ -57,8 +57,8 @@ def exp_minus(x: Array, error: Array) -> Array:
 
 
 def squared_exponential(root: Array) -> Array:
-    """root² of root = exp(…), by a multiplication.
+    """root² for root = exp(…), by a multiplication.
 
-    XLA would rewrite e^a·e^a as e^{2a}, another exponential; the maximum hides it.
+    XLA would rewrite e^a·e^a as e^{2a}, another exponential; the maximum prevents this.
     """
     return root * jnp.maximum(root, 0)

@@ -20,7 +20,7 @@ from ._series import NUM_TERMS, bernoulli, economise, horner
 
 
 def magnitude(t: Array) -> Array:
-    """|t| whose derivative at 0 is 1, so that even functions F(|t|) differentiate to any order.
+    """|t| with derivative 1 at 0, so that even functions F(|t|) differentiate to any order.
 
     `jnp.abs` has derivative 0 at 0, which would make F''(|t|) vanish there.
     """
@@ -42,7 +42,7 @@ def tanh(t: Array) -> Array:
 
 
 def _decay(t: Array, divisor: int) -> tuple[Array, Array]:
-    """x = |t|/divisor and exp(−x), to the last digits however large x is."""
+    """x = |t|/divisor and exp(−x), to full accuracy for all x."""
     if divisor == 1:
         return jnp.abs(t), jnp.exp(-jnp.abs(t))
     x, error = quotient_and_error(jnp.abs(t), divisor)
@@ -63,7 +63,7 @@ def log_cosh_ratio(t: Array, divisor: int) -> Array:
 
 @functools.cache
 def _tanh_coefficients(eps: float) -> list[float]:
-    """Of tanh(x)/x = Σ_k 4^{k+1} (4^{k+1} − 1) B_{2k+2} / (2k+2)! x^{2k}, for |x| < ½."""
+    """Coefficients of tanh(x)/x, |x| < ½: Σ_k 4^{k+1} (4^{k+1} − 1) B_{2k+2} / (2k+2)! x^{2k}."""
     numbers = bernoulli(2 * NUM_TERMS + 1)
 
     def term(place: int) -> Fraction:
@@ -111,14 +111,14 @@ def _sech2_jvp(divisor, primals, tangents):
 
 @functools.cache
 def _sinh_coefficients(eps: float) -> list[float]:
-    """Of sinh(x)/x = Σ_k x^{2k}/(2k+1)!, for |x| < 1."""
+    """Coefficients of sinh(x)/x = Σ_k x^{2k}/(2k+1)!, for |x| < 1."""
     return economise(lambda k: Fraction(1, math.factorial(2 * k + 1)), Fraction(1), eps)
 
 
 def one_minus_square(x: Array, root: Array) -> Array:
-    """1 − root² for root = e^{−x}, x ≥ 0, to the last digits: 2 root sinh x near x = 0.
+    """1 − root² for root = e^{−x}, x ≥ 0, to full accuracy: 2 root sinh x near x = 0.
 
-    It takes less time than `expm1`, which is another exponential.
+    It takes less time than `expm1`, which computes another exponential.
     """
     near = x < 1
     small = jnp.where(near, x, 0)
@@ -126,8 +126,8 @@ def one_minus_square(x: Array, root: Array) -> Array:
     return jnp.where(near, 2 * root * sinh, 1 - squared_exponential(root))
 
 
-# The amplitude is multiplied in between the two factors of e^u = (e^{u/2})², so that
-# amplitude·cosh t overflows only where the product does.
+# The amplitude is multiplied between the two factors of e^u = (e^{u/2})²: intermediate results
+# overflow only where amplitude·cosh t does.
 
 
 @jax.custom_jvp
@@ -156,7 +156,7 @@ def cosh_minus_one(t: Array, amplitude: Array) -> Array:
 
 
 def _define_rule(function, derivative) -> None:
-    """d[a F(t)] = a F'(t) dt + F(t) da; only the part asked for, as the other may be inf."""
+    """Define d[a F(t)] = a F'(t) dt + F(t) da; unused terms are not computed: they may be inf."""
 
     @functools.partial(function.defjvp, symbolic_zeros=True)
     def _(primals, tangents):

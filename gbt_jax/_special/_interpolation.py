@@ -1,16 +1,16 @@
-"""Mean and variance at many points from their values at few: piecewise Chebyshev interpolation.
+"""Mean and variance at many points by piecewise Chebyshev interpolation.
 
-Some laws take hundreds of operations for one value: a power series, or a sum over quadrature nodes.
-Their mean and variance are smooth functions of t, so that some hundred values determine all others
-to the last digits. With u proportional to |t|, these functions are interpolated:
+Some laws take hundreds of operations per value: a power series, or a sum over quadrature nodes.
+Their mean and variance are smooth functions of t, so that a few hundred values determine all others
+to full accuracy. With u proportional to |t|, these functions are interpolated:
 
     Φ'/u and (K + u²) Φ''   in u², for u ≤ 2,
     Φ'   and (K + u²) Φ''   in 1/u, for u from 2 to 5, 5 to 12, 12 to 40, and 40 to ∞,
 
 where K is 1/Φ''(0) in units of u. Each is smooth, also at infinity, and varies by a small factor,
-so that small absolute errors are small relative ones. What is smooth is found out at run time: the
-last coefficients of every piece must be at rounding level, otherwise every value is computed
-directly. That happens for laws that are narrow, or nearly discrete.
+so that small absolute errors are small relative errors. Smoothness is checked at run time: the last
+coefficients of every piece must be at rounding level, otherwise every value is computed directly,
+as for laws that are narrow or nearly discrete.
 """
 
 import functools
@@ -22,20 +22,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-# These, of the choices that were tried, need the fewest terms: 27 for Beta(0.05), 23 for Beta(100).
+# These cuts need the fewest terms of those tried: 27 for Beta(0.05), 23 for Beta(100).
 _CUTS = (2.0, 5.0, 12.0, 40.0)
-_NARROW = 12.0  # K above which u is measured in units that grow with it
+_NARROW = 12.0  # K above which the unit of u grows with K
 _TERMS = 30
-_NODES = 64  # of every piece: twice as many as terms, so that rounding errors of values average out
+_NODES = 64  # per piece: twice the number of terms, so that rounding errors of values average out
 _LAST = 3  # coefficients that must be at rounding level
-_TAIL = 4.0  # that level, in ε of the smallest value
-_SPREAD = 16.0  # Σ |coefficients| over the smallest value: the growth of rounding errors
-# Fewer values are computed directly: it takes no longer, and less to compile.
+_TAIL = 4.0  # rounding level, in units of ε times the smallest value
+_SPREAD = 16.0  # bound of Σ |coefficients| over the smallest value: growth of rounding errors
+# Fewer values are computed directly: it takes no longer and compiles faster.
 MANY_POINTS = 4096
 
 
 class _Grid(NamedTuple):
-    """Chebyshev nodes of every piece, and the matrix that gives coefficients."""
+    """Chebyshev nodes of every piece, and the matrix from values to coefficients."""
 
     u: np.ndarray  # pieces × nodes
     is_near: np.ndarray  # pieces × 1
@@ -44,7 +44,7 @@ class _Grid(NamedTuple):
 
 @functools.cache
 def _grid() -> _Grid:
-    # Angles are reduced as whole numbers: the cosine of a large one that was rounded is not exact.
+    # Angles are reduced as integers: the cosine of a large rounded angle is not accurate.
     turns = np.outer(2 * np.arange(_NODES) + 1, np.arange(_TERMS)) % (4 * _NODES)
     cosines = np.cos(np.pi / (2 * _NODES) * turns)
     share = 0.5 * (1 + cosines[:, 1])  # of the interval, in u² or 1/u
@@ -88,7 +88,7 @@ def interpolate(
         values = jnp.where(grid.is_near, values / u, values)
     else:
         values = values * (inverse_variance + u * u)
-    # Sums of what differs from the middle, so that their rounding errors are small.
+    # Coefficients of the deviations from the middle have small rounding errors.
     middle = 0.5 * (values[:, :1] + values[:, -1:])
     coefficients = (values - middle) @ jnp.asarray(grid.transform, dtype)
     smallest = jnp.min(jnp.abs(values), axis=1)
@@ -105,7 +105,7 @@ def interpolate(
 
 
 def _evaluate_in_chunks(evaluate: Callable[[Array], Array], t: Array) -> Array:
-    """evaluate(t), with the memory that a chunk needs."""
+    """evaluate(t) chunk by chunk, to bound memory."""
     rest = -t.size % MANY_POINTS
     chunks = jnp.pad(t.ravel(), (0, rest)).reshape(-1, MANY_POINTS)
     return lax.map(evaluate, chunks).ravel()[: t.size].reshape(t.shape)
@@ -122,17 +122,17 @@ def _sum_series(series: _Series, t: Array, order: int) -> Array:
     for cut, (high, low) in zip(_CUTS, itertools.pairwise(ends), strict=True):
         x = jnp.where(u >= cut, (inverse - low) * (2 / (high - low)) - 1, x)
 
-    def of_piece(numbers: Array) -> Array:
+    def select_piece(numbers: Array) -> Array:
         chosen = numbers[0]
         for cut, number in zip(_CUTS, numbers[1:], strict=True):
             chosen = jnp.where(u >= cut, number, chosen)
         return chosen
 
-    twice, one, two = 2 * x, of_piece(series.coefficients[:, -1]), jnp.zeros_like(u)
+    twice, one, two = 2 * x, select_piece(series.coefficients[:, -1]), jnp.zeros_like(u)
     for k in range(_TERMS - 2, 0, -1):
-        one, two = twice * one - two + of_piece(series.coefficients[:, k]), one
-    rest = x * one - two + of_piece(series.coefficients[:, 0])
-    value = of_piece(series.middle) + rest
+        one, two = twice * one - two + select_piece(series.coefficients[:, k]), one
+    rest = x * one - two + select_piece(series.coefficients[:, 0])
+    value = select_piece(series.middle) + rest
     if order == 1:
         value = jnp.where(is_near, u, 1) * value
         return jnp.where(t < 0, -value, value)

@@ -1,8 +1,8 @@
-"""Polynomials for the neighbourhood of 0, made from power series in exact arithmetic.
+"""Polynomial approximations near 0, from power series in exact arithmetic.
 
-A power series cut off after n terms is best at 0 and worst at the end of the interval. The same
-polynomial written in Chebyshev's polynomials and cut off there is about as good everywhere, and
-needs little more than half as many terms for all digits (economisation; Lanczos).
+A truncated power series is most accurate at 0 and least at the end of the interval. A truncated
+Chebyshev expansion of the same polynomial is about equally accurate everywhere, and needs little
+more than half as many terms for full accuracy (economisation; Lanczos).
 """
 
 import math
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 NUM_TERMS = 40  # of a power series whose terms fall by a factor of 6 or more: thirty digits
-_SPARE = 8  # what is cut off stays this far below the last digit
+_SPARE = 8  # the truncation error is below eps/8
 
 
 def bernoulli(count: int) -> list[Fraction]:
@@ -26,9 +26,9 @@ def bernoulli(count: int) -> list[Fraction]:
 
 
 def economise(term: Callable[[int], Fraction], end: Fraction, eps: float) -> list[float]:
-    """Coefficients, lowest power first, of a polynomial equal to Σ_k term(k) u^k on [0, end].
+    """Coefficients, lowest power first, of a polynomial close to Σ_k term(k) u^k on [0, end].
 
-    To within eps/8 of the sum's value at 0, which must not be small beside its others.
+    The error is at most eps/8 of the value at 0, which must not be small beside other values.
     """
     scaled = [term(k) * end**k for k in range(NUM_TERMS)]
     # (u/end)^k = 2^{1−2k} Σ_j C(2k, k−j) T*_j, with half the term of j = 0; T*_j(s) = T_j(2s − 1).

@@ -10,8 +10,8 @@ Every derivative has two forms:
       ℓ⁽ⁿ⁾(x) = (−1)ⁿ (n−1)!/xⁿ + P_n(m)      P_1 = 2m, P_{n+1} = −2m(1+m) P_n'
   because dm/dx = −2m(1+m). The coefficients of each P_n have one sign.
 
-The order is static, and the rule of order n is order n+1: nothing is ever differentiated through
-a `where`. Each order is jitted, so that laws which nest derivatives trace its series once.
+The order is static, and the derivative rule of order n evaluates order n+1: no derivative passes
+through a `where`. Each order is jitted, so that laws which nest derivatives trace its series once.
 """
 
 import functools
@@ -82,7 +82,7 @@ def _tail(order: int, root: Array, scale: float = 1.0) -> Array:
 
 
 def _far(order: int, x: Array) -> Array:
-    """ℓ⁽ⁿ⁾ on [1, ∞), n ≥ 1. Here q may underflow, since what it is added to does not."""
+    """ℓ⁽ⁿ⁾ on [1, ∞), n ≥ 1. q may underflow: it is added to terms that do not."""
     q = jnp.exp(-2 * x)
     tail = horner(_tail_polynomial(order), q / (1 - q))
     if order == 1:
@@ -110,7 +110,7 @@ def log_sinhc(t: Array, order: int = 0) -> Array:
         return _with_parity(order, t, _derivative(order, x))
     near = x < _SWITCH
     far = jnp.where(near, _SWITCH, x)
-    q = jnp.exp(-2 * far)  # as in the other orders, which are often computed beside this one
+    q = jnp.exp(-2 * far)  # shared with the other orders, which are often computed too
     far_value = far + jnp.log((1 - q) / (2 * far))
     return jnp.where(near, _near(0, jnp.where(near, x, 0)), far_value)
 
@@ -127,9 +127,9 @@ def log_sinhc_ratio(t: Array, num_levels: int, order: int = 0) -> Array:
     """The order-th derivative in t of ℓ(Kx) − ℓ(x), x = t/(K−1).
 
     This is the log of the average of e^{rt} over K evenly spaced points of [−1, 1]. Both ℓ carry a
-    term −log x that cancels in the difference, so for x ≥ 1 it is left out by hand: what remains
-    is |t| − log K + log((1−q^K)/(1−q)), exact in the tail. Below, ℓ(Kx) exceeds ℓ(x) by a factor
-    of about K² ≥ 4 and the plain difference is safe; for Kx < 1 the two series are one.
+    term −log x that cancels in the difference, so it is omitted for x ≥ 1: the remainder is
+    |t| − log K + log((1−q^K)/(1−q)), exact in the tail. Below, ℓ(Kx) exceeds ℓ(x) by a factor
+    of about K² ≥ 4 and the plain difference is safe; for Kx < 1 one series combines both.
     """
     u = jnp.abs(t)
     x, error = quotient_and_error(u, num_levels - 1)

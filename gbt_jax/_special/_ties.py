@@ -12,7 +12,7 @@ With D = ν + 2 cosh t, six functions are closed under differentiation in t and 
 Each is computed from q = e^{−|t|} and E = q D = 1 + νq + q², a sum of positive terms. So Φ, m, v, h
 and k never subtract near-equal numbers, and g does so only around its own zero.
 
-Mean and variance share one exponential, e^{−|t|/2}. XLA keeps what two outputs share in memory, and
+Mean and variance share one exponential, e^{−|t|/2}. XLA stores shared subexpressions in memory, and
 on the CPU writing a temporary array of a million rows may take longer than computing it.
 """
 
@@ -32,13 +32,13 @@ from ._hyperbolic import one_minus_square
 
 class _Parts(NamedTuple):
     q: Array
-    tie: Array  # νq, which may be a number where q has underflowed
+    tie: Array  # νq, which may be nonzero where q underflows
     whole: Array  # E
 
 
 def _parts(t: Array, tie_mass: Array) -> _Parts:
     root = jnp.exp(-0.5 * jnp.abs(t))
-    # The maximum hides the product of exponentials from XLA, as in squared_exponential.
+    # The maximum keeps XLA from merging the exponentials, as in squared_exponential.
     q, tie = squared_exponential(root), (tie_mass * root) * jnp.maximum(root, 0)
     return _Parts(q, tie, 1 + tie + q * q)
 
@@ -70,7 +70,7 @@ def _variance(t: Array, tie_mass: Array) -> Array:
 
 
 @jax.custom_jvp
-def _bend(t: Array, tie_mass: Array) -> Array:
+def _third_ratio(t: Array, tie_mass: Array) -> Array:
     """g, the third cumulant divided by the mean."""
     q, tie, whole = _parts(t, tie_mass)
     pair = 2 * q / whole
@@ -85,14 +85,14 @@ def _inverse(t: Array, tie_mass: Array) -> Array:
 
 
 @jax.custom_jvp
-def _loss_of_inverse(t: Array, tie_mass: Array) -> Array:
+def _inverse_drop(t: Array, tie_mass: Array) -> Array:
     """k = 1/(ν+2) − h = (1 − q)²/((ν + 2) E)."""
     fall = -jnp.expm1(-jnp.abs(t))
     return (fall / (tie_mass + 2)) * (fall / _parts(t, tie_mass).whole)
 
 
 def _define_rule(function: Any, in_t: Callable, in_tie_mass: Callable) -> None:
-    """The derivatives of a function of (t, ν); only the one that is asked for is computed."""
+    """Define the derivatives of a function of (t, ν); only those with a tangent are computed."""
 
     @functools.partial(function.defjvp, symbolic_zeros=True)
     def _(primals, tangents):
@@ -104,16 +104,16 @@ def _define_rule(function: Any, in_t: Callable, in_tie_mass: Callable) -> None:
         return value, tangent
 
 
-_define_rule(_cgf, _mean, lambda t, nu: -_loss_of_inverse(t, nu))
+_define_rule(_cgf, _mean, lambda t, nu: -_inverse_drop(t, nu))
 _define_rule(_mean, _variance, lambda t, nu: -_mean(t, nu) * _inverse(t, nu))
 _define_rule(
     _variance,
-    lambda t, nu: _mean(t, nu) * _bend(t, nu),
+    lambda t, nu: _mean(t, nu) * _third_ratio(t, nu),
     lambda t, nu: _inverse(t, nu) * (_mean(t, nu) * _mean(t, nu) - _variance(t, nu)),
 )
 _define_rule(
-    _bend,
-    lambda t, nu: -_mean(t, nu) * (2 * _variance(t, nu) + 3 * _bend(t, nu)),
+    _third_ratio,
+    lambda t, nu: -_mean(t, nu) * (2 * _variance(t, nu) + 3 * _third_ratio(t, nu)),
     lambda t, nu: _inverse(t, nu) * (3 * _variance(t, nu) - _mean(t, nu) * _mean(t, nu)),
 )
 _define_rule(
@@ -122,9 +122,9 @@ _define_rule(
     lambda t, nu: -_inverse(t, nu) * _inverse(t, nu),
 )
 _define_rule(
-    _loss_of_inverse,
+    _inverse_drop,
     lambda t, nu: _mean(t, nu) * _inverse(t, nu),
-    lambda t, nu: -_loss_of_inverse(t, nu) * (_inverse(t, nu) + 1 / (nu + 2)),
+    lambda t, nu: -_inverse_drop(t, nu) * (_inverse(t, nu) + 1 / (nu + 2)),
 )
 
 

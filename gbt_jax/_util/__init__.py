@@ -1,1 +1,1 @@
-"""Arrays, random keys, threads, progress, and sizes at which the method changes."""
+"""Arrays, random keys, threads, progress bars, and problem sizes at which methods change."""

@@ -1,4 +1,4 @@
-"""Arrays at the door: one place that turns what a person passes into checked arrays."""
+"""Conversion and validation of the arrays that users pass."""
 
 import contextlib
 from collections.abc import Sequence
@@ -18,31 +18,32 @@ class SupportsArray(Protocol):
     def __array__(self) -> np.ndarray: ...
 
 
-# What public functions accept: arrays of JAX and NumPy, numbers, lists, columns of data frames.
+# Accepted by public functions: arrays of JAX and NumPy, numbers, lists, columns of data frames.
 ArrayLike = jax.typing.ArrayLike | Sequence[Any] | SupportsArray
-Integer = int | np.integer  # the number of an item, or of anything else
+Integer = int | np.integer  # an index of an item, a row or a group
 
 
 def is_concrete(*values: object) -> bool:
-    """Whether every array in the given pytrees is known now, not traced by a transformation."""
+    """Whether no array in the given pytrees is traced by a transformation."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
 def eager_constants() -> contextlib.AbstractContextManager:
-    """A context in which constants are computed at once, also inside a user's jit or scan.
+    """A context in which constants are evaluated eagerly, also inside a user's jit or scan.
 
-    Outside of those it does nothing: `ensure_compile_time_eval` would compute the constants of
-    programs that are traced meanwhile one by one, each by a program of its own.
+    Outside of a trace it does nothing: `ensure_compile_time_eval` would evaluate each constant of
+    the programs traced inside the context by a separate compiled program.
     """
     is_tracing = isinstance(jax.device_put(0), Tracer)
     return jax.ensure_compile_time_eval() if is_tracing else contextlib.nullcontext()
 
 
 def as_array(value: ArrayLike, dtype: Any = None) -> Array:
-    """`jnp.asarray`, which would compile a program for numbers and for each shape of NumPy arrays.
+    """`jnp.asarray` without compiling a program for a number or for each shape of a NumPy array.
 
-    They are copied: whoever made them may change them later. JAX refuses masked ones, and so do we.
-    What is known now stays so inside of somebody's jit, where `jnp.asarray` would trace it.
+    NumPy arrays are copied, since the caller may modify them later. Masked arrays raise
+    `ValueError`, as in JAX. Concrete values stay concrete inside `jit`, where `jnp.asarray` would
+    trace them.
     """
     if isinstance(value, Tracer):
         return jnp.asarray(value, dtype)
@@ -63,23 +64,23 @@ def floating(value: ArrayLike) -> Array:
 def gather(entries: Array, index: Array) -> Array:
     """`entries[index]` for an index known to be in range: no wrapping, no filling, fewer kernels.
 
-    Comparisons were checked when they were made; where they were traced then, an index out of
-    range reads the nearest entry instead.
+    Indices of concrete comparisons are checked by the constructor. A traced index out of range
+    reads the nearest entry.
     """
     return entries.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
-# Options of `.at[index].add` for such an index; one that is out of range after all adds nothing.
+# Options of `.at[index].add` for such an index; an index out of range adds nothing.
 IN_RANGE: Any = {"mode": "drop", "wrap_negative_indices": False}
 
 
 def positive(name: str, value: ArrayLike) -> Array:
-    """A parameter that must be positive and finite; checked unless it is being traced."""
+    """A parameter that must be positive and finite; checked unless it is traced."""
     return _check_sign(name, value, "positive", lambda x: x > 0)
 
 
 def non_negative(name: str, value: ArrayLike) -> Array:
-    """A parameter that must be non-negative and finite; checked unless it is being traced."""
+    """A parameter that must be non-negative and finite; checked unless it is traced."""
     return _check_sign(name, value, "non-negative", lambda x: x >= 0)
 
 
@@ -91,7 +92,7 @@ def whole_number(name: str, value: object, *, at_least: int) -> int:
 
 
 def as_indices(name: str, indices: ArrayLike | None, size: int) -> np.ndarray:
-    """Checked numbers of rows or items, of which there are `size`; all of them for None."""
+    """Checked indices of rows or items, from 0 to `size` − 1; all of them for None."""
     if indices is None:
         return np.arange(size)
     array = np.atleast_1d(np.asarray(indices))
@@ -108,7 +109,7 @@ def as_indices(name: str, indices: ArrayLike | None, size: int) -> np.ndarray:
 
 
 def group_numbers(groups: object, size: int) -> tuple[np.ndarray, int]:
-    """(the number of each row's label, labels ascending; how many labels) of so many rows."""
+    """(index of each row's label among the sorted labels, number of labels) of `size` rows."""
     labels, member = np.unique(np.asarray(groups), return_inverse=True)
     if member.shape != (size,):
         raise ValueError(f"groups must have one label per comparison ({size})")
@@ -116,7 +117,7 @@ def group_numbers(groups: object, size: int) -> tuple[np.ndarray, int]:
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """start, start+1, … of each length, one after the other."""
+    """Concatenated ranges start, start + 1, … of the given lengths."""
     ends = np.cumsum(lengths)
     return np.arange(int(ends[-1])) + np.repeat(starts - (ends - lengths), lengths)
 

@@ -1,8 +1,8 @@
-"""Ctrl-C ends a command at once, also where Python cannot interrupt what runs.
+"""Ctrl-C ends a command at once, also while compiled code runs.
 
-Python raises `KeyboardInterrupt` between two of its own instructions. A program that XLA compiles
-or runs may take minutes between two of them, so a thread ends the process if the main thread does
-not. It removes the temporary files that would be left.
+Python raises `KeyboardInterrupt` between two bytecode instructions. XLA may compile or run a
+program for minutes between two of them, so a thread ends the process if the main thread does not.
+The thread first removes temporary files.
 """
 
 import contextlib
@@ -17,14 +17,14 @@ from pathlib import Path
 from ._progress import clear_stages
 
 EXIT_CODE = 128 + signal.SIGINT
-_PATIENCE = 1.0  # seconds that the main thread has to end by itself
+_PATIENCE = 1.0  # seconds in which the main thread may end by itself
 
-temporary_files: set[Path] = set()  # that are being written
-written_files: list[Path] = []  # that were put in their places
+temporary_files: set[Path] = set()  # being written
+written_files: list[Path] = []  # complete, under their final names
 
 
 def describe_interruption() -> str:
-    """What an interruption has left behind, in one line."""
+    """One line that names the files written before the interruption."""
     if not written_files:
         return "interrupted, nothing was written"
     return f"interrupted after {', '.join(map(str, written_files))} was written"

@@ -1,4 +1,4 @@
-"""A progress bar for a terminal, which names the stages of long work; silent anywhere else."""
+"""A progress bar that names the stages of a computation; shown on terminals only."""
 
 import contextlib
 import sys
@@ -9,16 +9,16 @@ from typing import TextIO, final
 
 _REFRESH = 0.2  # seconds between two drawings
 _WIDTH = 79  # of a line of a terminal
-FIT_STAGES = ("fitting", "intervals", "ranks")  # of a ranking, after its table was read
-# The usual shares of the stages in the time of a command; what matters is that all are counted.
+FIT_STAGES = ("fitting", "intervals", "ranks")  # of a ranking, after its table is read
+# Typical relative durations of the stages of a command; 1 for stages not listed.
 _SHARES = {"fitting": 3.0, "intervals": 4.0}
 
 
 @final
 class Stages:
-    """One line of a terminal: the stage, how much of all stages is done, and the time so far.
+    """One line of a terminal: the stage, the share of the work that is done, the elapsed time.
 
-    A thread draws it, so that time passes on the line while a stage computes.
+    A thread redraws it, so that the elapsed time advances while a stage computes.
     """
 
     def __init__(self, names: Sequence[str], *, stream: TextIO):
@@ -31,12 +31,12 @@ class Stages:
         self._thread.start()
 
     def begin(self, name: str) -> None:
-        """Go on to a stage; those before it are done. A stage of another name changes nothing."""
+        """Begin a stage and mark those before it as done. Unknown and earlier names are ignored."""
         if name in self._names[self._place + 1 :]:
             self._place, self._inner, self._detail = self._names.index(name), 0.0, ""
 
     def advance(self, share: float, detail: str) -> None:
-        """How much of the stage is done, and this in words."""
+        """Set the share of the stage that is done, and its description."""
         self._inner, self._detail = share, detail
 
     def close(self) -> None:
@@ -69,14 +69,14 @@ class Stages:
                 self._stream.flush()
 
 
-_shown: Stages | None = None  # there is one terminal
+_shown: Stages | None = None  # one line per process
 
 
 @contextlib.contextmanager
 def show_stages(
     names: Sequence[str], *, enabled: bool, stream: TextIO | None = None
 ) -> Iterator[None]:
-    """Show these stages on a terminal meanwhile; within others nothing changes."""
+    """Show these stages on a terminal inside the context; ignored while others are shown."""
     global _shown
     terminal = sys.stderr if stream is None else stream
     if _shown is not None or not enabled or not terminal.isatty():
@@ -90,13 +90,13 @@ def show_stages(
 
 
 def begin_stage(name: str) -> None:
-    """Name the stage that begins here, if stages are shown."""
+    """Begin a stage, if stages are shown."""
     if _shown is not None:
         _shown.begin(name)
 
 
 def clear_stages() -> None:
-    """Take the stages off the terminal, before something else is printed."""
+    """Clear the stages from the terminal, before other output is printed."""
     global _shown
     if _shown is not None:
         _shown.close()
@@ -105,7 +105,7 @@ def clear_stages() -> None:
 
 @final
 class Progress:
-    """How much is done, at what rate, and the time left, on a line of its own or of `Stages`."""
+    """Amount done, rate and remaining time, on a separate line or on that of `Stages`."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Progress:
         self._started = self._drawn = time.monotonic()
 
     def advance(self, amount: int) -> None:
-        """Count more as done, and show it a few times a second."""
+        """Add to the amount done, and redraw the line a few times a second."""
         self._done += amount
         now = time.monotonic()
         if _shown is not None:
@@ -133,7 +133,7 @@ class Progress:
             self._stream.flush()
 
     def close(self) -> None:
-        """Leave the line."""
+        """End the line."""
         if self._enabled:
             self._stream.write("\n")
             self._stream.flush()

@@ -1,4 +1,4 @@
-"""Random numbers on the host, from the same keys."""
+"""Random numbers on the host, seeded by JAX keys."""
 
 import jax
 import numpy as np
@@ -6,5 +6,5 @@ from jaxtyping import PRNGKeyArray
 
 
 def generator_of(key: PRNGKeyArray) -> np.random.Generator:
-    """A NumPy generator seeded by the bits of a key: nothing is compiled for any shape."""
+    """A NumPy generator seeded by the bits of a key: it compiles nothing."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key)))

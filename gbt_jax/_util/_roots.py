@@ -1,4 +1,4 @@
-"""Roots of increasing functions, one of each entry of an array, all searched at once."""
+"""Roots of increasing functions, one per entry of an array, found together."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,19 +6,19 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-_MAX_STEPS = 200  # every second one at least halves a bracket, or doubles x without one
+_MAX_STEPS = 200  # at least every second step halves the bracket, or doubles x if there is none
 
 
 class Value(NamedTuple):
-    """Of increasing functions, at one point each."""
+    """Values of increasing functions, at one point each."""
 
     value: Array
     slope: Array
-    noise: Array | float  # how far rounding may have moved the value
+    noise: Array | float  # bound of the rounding error of the value
 
 
 class _Bracket(NamedTuple):
-    """Where the search for each root is."""
+    """The state of the search for each root."""
 
     x: Array
     low: Array
@@ -34,8 +34,8 @@ def positive_roots(
 ) -> Array:
     """x > 0 with f(x) = 0 by Newton's method in a bracket; NaN where none was found.
 
-    `evaluate(x, is_open)` tells f and its slope, and is asked about all entries while any is open.
-    f is below zero at 0; entries that are not open stay at `start`.
+    `evaluate(x, is_open)` returns f and its slope for all entries, as long as any is open. f is
+    negative at 0. Entries that are not open keep their `start`.
     """
     far, zero = jnp.full_like(start, jnp.inf), jnp.zeros_like(start)
     end = lax.while_loop(
@@ -47,18 +47,18 @@ def positive_roots(
 
 
 def _advance(at: _Bracket, found: Value) -> _Bracket:
-    """Newton's step where it stays in the bracket and steps shrink; else halve it, or double."""
-    is_low = found.value < 0  # NaN, from overflow, is too far
+    """Take Newton's step if it stays in the bracket and steps shrink; else bisect or double x."""
+    is_low = found.value < 0  # NaN, from overflow, counts as too high
     low, high = jnp.where(is_low, at.x, at.low), jnp.where(is_low, at.high, at.x)
     newton = at.x - found.value / found.slope
-    # From far above, rounding may take Newton's step to the lower end: 8 ε of the way stay.
+    # From far above, rounding may take Newton's step to the lower end: stay 8 ε x above it.
     eps = float(jnp.finfo(newton.dtype).eps)
     newton = jnp.where(is_low, newton, jnp.maximum(newton, low + 8 * eps * at.x))
     move, is_inside = jnp.abs(newton - at.x), (newton > low) & (newton < high)
     is_shrinking = jnp.isinf(high) | (move <= 0.5 * at.earlier_move)
     fallback = jnp.where(jnp.isinf(high), 2 * at.x, 0.5 * low + 0.5 * high)
     following = jnp.where(is_inside & is_shrinking, newton, fallback)
-    # The last step is Newton's too: it squares an error that is small already.
+    # The last step is Newton's too: it squares a small error.
     ends = (move <= eps ** (2 / 3) * at.x) | (jnp.abs(found.value) <= found.noise)
     ends = jnp.isfinite(found.value) & (ends | (high - low <= 4 * eps * at.x))
     following = jnp.where(ends, jnp.where(is_inside, newton, at.x), following)
@@ -68,7 +68,7 @@ def _advance(at: _Bracket, found: Value) -> _Bracket:
 
 
 def bisect(is_before: Callable[[Array], Array], near: Array, far: Array) -> Array:
-    """Where a condition that holds near ceases to hold on the way to far."""
+    """The point between near and far from which a condition that holds at near no longer holds."""
 
     def halve(_, ends):
         near, far = ends

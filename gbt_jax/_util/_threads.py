@@ -1,4 +1,4 @@
-"""Threads that work side by side, one per core, as if they were the calling one."""
+"""Threads, one per core, that inherit the JAX configuration of the calling thread."""
 
 import concurrent.futures
 import os
@@ -13,7 +13,7 @@ _Done = TypeVar("_Done")
 
 
 def num_workers() -> int:
-    """One per core that this process may use, within reason."""
+    """The number of cores that this process may use, at most 8."""
     has_affinity = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return min(cores, _MAX_WORKERS)
@@ -22,17 +22,17 @@ def num_workers() -> int:
 def in_threads(
     function: Callable[[_Work], _Done], work: Iterable[_Work], workers: int
 ) -> Iterator[_Done]:
-    """The function of each piece of work, in order."""
+    """Apply the function to each piece of work in threads, and yield the results in order."""
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(_as_here(function), work)
+        yield from pool.map(_with_jax_contexts(function), work)
 
 
-def _as_here(function: Callable) -> Callable:
-    """The function for another thread, where contexts of JAX that hold here would not."""
+def _with_jax_contexts(function: Callable) -> Callable:
+    """The function for another thread, under the JAX contexts of this thread."""
     x64, device = jax.config.jax_enable_x64, jax.config.jax_default_device  # pyright: ignore
 
-    def there(*arguments):
+    def call(*arguments):
         with jax.enable_x64(x64), jax.default_device(device):
             return function(*arguments)
 
-    return there
+    return call

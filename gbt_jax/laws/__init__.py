@@ -1,11 +1,11 @@
-"""Root laws: how two equally good alternatives compare.
+"""Root laws: the laws of comparisons between equally good alternatives.
 
 A generalized Bradley-Terry model tilts a symmetric *root law* f by the score difference t:
 
     p(r | t) = f(r) exp(r t − Φ(t)),    Φ(t) = log E_f[exp(t r)],    E[r] = Φ'(t),  Var[r] = Φ''(t)
 
-so a law is given by its cumulant-generating function Φ. A value r > 0 says that the first
-alternative is better.
+so a law is given by its cumulant generating function Φ. A value r > 0 favours the first
+alternative.
 """
 
 from ._base import AbstractRootLaw as AbstractRootLaw

@@ -1,4 +1,4 @@
-"""What every root law has, all of it derived from the cumulant-generating function Φ."""
+"""The base class of root laws: every method is derived from the cumulant generating function Φ."""
 
 import abc
 from collections.abc import Callable
@@ -23,21 +23,20 @@ class AbstractRootLaw(eqx.Module):
     """A symmetric law of comparisons between equally good alternatives.
 
     A parameter of a law is one number, or a vector of one number per comparison: the law of row i
-    then has the i-th number. See `at_rows`, and [`gbt_jax.laws.table`][] for vectors of another
-    kind.
+    then uses entry i. See `at_rows`, and [`gbt_jax.laws.table`][] for other vectors.
 
-    A law of your own needs `cgf` alone, written with `jax.numpy` and elementwise in `t`: scores,
-    derivatives and `inverse_mean` follow from it. Define the other methods that raise here where
-    you want them too, and pass an instance to [`gbt_jax.laws.check`][] once.
+    A subclass must define `cgf` only, written with `jax.numpy` and elementwise in `t`: scores,
+    derivatives and `inverse_mean` follow from it. Define `log_root`, `sample` and the other methods
+    that raise here if you need them, and pass an instance to [`gbt_jax.laws.check`][] once.
 
     Every method is elementwise, broadcasts, and works in the dtype of its first argument.
     """
 
     def at_rows(self: _Law, index: ArrayLike) -> _Law:
-        """The law of the given rows: parameters per comparison are indexed, others stay.
+        """The law of the given rows: parameters per comparison are indexed, others are unchanged.
 
         `index` holds integers, in any shape: the parameters get that shape, and methods broadcast
-        them against their arguments. A law without parameters per comparison is returned as it is.
+        them against their arguments. A law without parameters per comparison is returned unchanged.
         """
         rows: Any = np.asarray(index) if is_concrete(index) else index
 
@@ -51,7 +50,7 @@ class AbstractRootLaw(eqx.Module):
 
     @property
     def num_rows(self) -> int | None:
-        """How many comparisons the parameters are for; None if all are single numbers."""
+        """The length of the parameters per comparison; None if all are single numbers."""
         parameters = row_parameters(self)
         for name, value in parameters:
             if value.ndim > 1:
@@ -93,14 +92,14 @@ class AbstractRootLaw(eqx.Module):
         return jnp.where(inside, self.log_root(value) + tilt, -jnp.inf)
 
     def log_root(self, value: ArrayLike) -> Float[Array, "..."]:
-        """log f(value): the root law itself, before any tilting; −inf outside the support."""
-        raise NotImplementedError(self._lacks("log_root", "log_prob"))
+        """log f(value), the untilted root law; −inf outside the support."""
+        raise NotImplementedError(self._explain_missing("log_root", "log_prob"))
 
     def sample(
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
         """Exact draws from p(· | t), of shape `shape + t.shape`."""
-        raise NotImplementedError(self._lacks("sample", "sample"))
+        raise NotImplementedError(self._explain_missing("sample", "sample"))
 
     def inverse_mean(self, m: ArrayLike) -> Float[Array, "..."]:
         """The score difference t at which the expected comparison is m: Φ'(t) = m.
@@ -124,7 +123,7 @@ class AbstractRootLaw(eqx.Module):
 
     @property
     def max_value(self) -> Array | float:
-        """sup of the support: no comparison exceeds it. inf unless a law says otherwise."""
+        """The supremum of the support; inf by default."""
         return np.inf
 
     @property
@@ -139,18 +138,18 @@ class AbstractRootLaw(eqx.Module):
 
     def step_up(self, value: ArrayLike) -> Float[Array, "..."]:
         """Distance to the next value of the support above; inf where there is none."""
-        raise TypeError(self._continuous())
+        raise TypeError(self._explain_no_steps())
 
     def step_down(self, value: ArrayLike) -> Float[Array, "..."]:
         """Distance to the next value of the support below; inf where there is none."""
-        raise TypeError(self._continuous())
+        raise TypeError(self._explain_no_steps())
 
     def atoms(self) -> tuple[Array, Array] | None:
-        """(values, log-probabilities) of a law with finitely many values, else None."""
+        """(values, log-probabilities) of a law with finitely many values; None for others."""
         return None
 
     def _solve_mean(self, target: Array, start: Array) -> Array:
-        """Φ'(t) = target, by symmetry for |target|."""
+        """The t with Φ'(t) = target, found for |target| by symmetry."""
         goal = jnp.abs(target)
         noise = 0.5 * float(jnp.finfo(goal.dtype).eps) * goal
 
@@ -162,15 +161,15 @@ class AbstractRootLaw(eqx.Module):
         return jnp.copysign(root, target)
 
     def _shape(self, t: Array) -> tuple[int, ...]:
-        """Of what a method returns at t: that of t, and of parameters per comparison."""
+        """The shape of a method's result at t: t broadcast against parameters per comparison."""
         return np.broadcast_shapes(t.shape, *(x.value.shape for x in row_parameters(self)))
 
-    def _lacks(self, method: str, wanted: str) -> str:
+    def _explain_missing(self, method: str, wanted: str) -> str:
         name = type(self).__name__
         return f"{name} has no {wanted}, because it defines no `{method}`: add it to the class"
 
-    def _continuous(self) -> str:
-        return f"{type(self).__name__} has no steps: between any two of its values lies another"
+    def _explain_no_steps(self) -> str:
+        return f"{type(self).__name__} has no steps: between any two of its values there is another"
 
 
 def _derivative(function: Callable[[Array], Array], t: Array) -> Array:
@@ -179,16 +178,20 @@ def _derivative(function: Callable[[Array], Array], t: Array) -> Array:
 
 
 def check(law: AbstractRootLaw) -> None:
-    """Refuse a law that is not the root law of a generalized Bradley-Terry model.
+    """Raise `ValueError` for a law that is not a root law of a generalized Bradley-Terry model.
 
-    Evaluates Φ at ± powers of two and raises `ValueError` with the reason unless Φ(0) = 0, Φ is
-    even, finite until it overflows (all exponential moments exist) and convex. Laplace, Student
-    and Cauchy laws fail here: their exponential moments are infinite beyond some t, or everywhere.
-    Of parameters per comparison some rows are tried, those of the extreme numbers among them.
+    Φ is evaluated at ± powers of two. It must be 0 at 0, even, finite until it overflows (all
+    exponential moments exist) and convex. Laplace, Student and Cauchy laws fail: their exponential
+    moments are infinite beyond some t, or everywhere.
+
+    **Arguments:**
+
+    - `law`: the law to check. With parameters per comparison a sample of rows is checked, which
+      includes the smallest and the largest value of each parameter.
     """
     name = type(law).__name__
     if not isinstance(law, AbstractRootLaw):
-        raise TypeError(f"a root law must subclass AbstractRootLaw, and {name} does not")
+        raise TypeError(f"a root law must subclass AbstractRootLaw; {name} does not")
     t = 2.0 ** np.arange(-4, 11)
 
     def values(law: AbstractRootLaw) -> tuple[Array, Array]:
@@ -196,7 +199,7 @@ def check(law: AbstractRootLaw) -> None:
         return law.cgf(everywhere), law.variance(everywhere)
 
     if law.num_rows is None:
-        with eager_constants():  # a model may be made under a transformation
+        with eager_constants():  # the model may be constructed under a transformation
             cgf, variance = (np.asarray(x, float) for x in jax.jit(lambda: values(law))())
         _check_values(name, t, cgf, variance)
         return
@@ -205,11 +208,11 @@ def check(law: AbstractRootLaw) -> None:
         return
     named = ", ".join(parameter.name for parameter in row_parameters(law))
     advice = (
-        f"{named} of {name} has one number per comparison, and cgf does not take it so: write cgf "
+        f"{named} of {name} has one number per comparison, but cgf is not elementwise: write cgf "
         "elementwise, or declare a field that holds a table with gbt_jax.laws.table()"
     )
 
-    def of_some_rows() -> tuple[Array, Array, Array, Array]:
+    def evaluate_rows() -> tuple[Array, Array, Array, Array]:
         ones = jnp.ones(rows.size)
         single = jax.vmap(lambda row: law.at_rows(row).cgf(jnp.ones(())))(rows)
         of_rows = jax.vmap(lambda row: values(law.at_rows(row)))(rows)
@@ -217,7 +220,7 @@ def check(law: AbstractRootLaw) -> None:
 
     try:
         with eager_constants():
-            together, single, *of_rows = jax.jit(of_some_rows)()
+            together, single, *of_rows = jax.jit(evaluate_rows)()
     except (TypeError, ValueError, IndexError) as error:
         raise ValueError(f"{advice} ({error})") from error
     if together.shape != single.shape or not np.allclose(
@@ -229,7 +232,7 @@ def check(law: AbstractRootLaw) -> None:
 
 
 def _rows_to_check(law: AbstractRootLaw) -> np.ndarray:
-    """Some rows, and those where a parameter is smallest or largest."""
+    """A sample of rows, and the rows where a parameter is smallest or largest."""
     parameters = [np.asarray(parameter.value) for parameter in row_parameters(law)]
     size = parameters[0].size
     some = np.linspace(0, max(size - 1, 0), min(size, _CHECKED_ROWS)).astype(int)
@@ -240,14 +243,14 @@ def _rows_to_check(law: AbstractRootLaw) -> np.ndarray:
 def _check_values(name: str, t: np.ndarray, cgf: np.ndarray, variance: np.ndarray) -> None:
     (at_zero,), up, down = np.split(cgf, [1, 1 + t.size])
     if not abs(at_zero) <= 1e-6:
-        raise ValueError(f"{name} is not normalised: cgf(0) is {at_zero}, and must be 0")
+        raise ValueError(f"{name} is not normalised: cgf(0) is {at_zero}, but must be 0")
     for i in range(len(t)):
         if not (np.isfinite(up[i]) and np.isfinite(down[i])):
             if i > 0 and up[i - 1] > 1e6:  # finite, but beyond the largest float
                 break
             raise ValueError(
                 f"{name} lacks exponential moments: E[exp(t r)] is not finite at t = ±{t[i]:g}. "
-                "A root law needs all of them (Laplace, Student and Cauchy laws have not)"
+                "A root law needs all of them (Laplace, Student and Cauchy laws lack them)"
             )
         if abs(up[i] - down[i]) > 1e-4 * abs(up[i]):
             raise ValueError(

@@ -16,7 +16,7 @@ from ._sampling import truncated_exponential
 
 @final
 class Uniform(AbstractRootLaw):
-    """Every value of [−1, 1] equally likely between equals: Φ(t) = log(sinh t / t).
+    """The uniform law on [−1, 1]: Φ(t) = log(sinh t / t).
 
     Φ' is the Langevin function coth t − 1/t, and `inverse_mean` its inverse.
     """
@@ -38,7 +38,7 @@ class Uniform(AbstractRootLaw):
     def sample(
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
-        """The distance from the preferred end is a truncated exponential."""
+        """Draws whose distance from the preferred end is a truncated exponential."""
         t = floating(t)
         value = 1 - truncated_exponential(jnp.abs(t), 2.0, key=key, shape=shape)
         return jnp.clip(jnp.where(t < 0, -value, value), -1, 1)
@@ -73,7 +73,7 @@ class Beta(AbstractRootLaw):
         beta = self.beta.astype(value.dtype)
         half = jnp.full_like(beta, 0.5)
         log_normaliser = lax.lgamma(half) + lax.lgamma(beta) - lax.lgamma(beta + 0.5)
-        # (1−r)(1+r) keeps its digits at the ends, where 1−r² would not; 0·log 0 = 0 at β = 1.
+        # (1−r)(1+r) is accurate at the ends, where 1−r² cancels; 0·log 0 = 0 at β = 1.
         edge = (1 - value) * (1 + value)
         logarithm = jnp.where(beta == 1, 0, jnp.log(jnp.where(edge > 0, edge, 1)))
         at_edge = jnp.where(beta < 1, jnp.inf, jnp.where(beta == 1, 0, -jnp.inf))
@@ -119,7 +119,7 @@ class Beta(AbstractRootLaw):
 
 
 def _draw_untilted(beta: Array, *, key: PRNGKeyArray) -> Array:
-    """Draws with density proportional to (1−z²)^{β−1} on [−1, 1], one for each β, no rejection.
+    """Draws with density proportional to (1−z²)^{β−1} on [−1, 1], one per β, without rejection.
 
     T = √(2β (U^{−1/β} − 1)) cos 2πV is a Student variable with 2β degrees of freedom (Bailey's
     polar method, 1994), and T/√(2β + T²) has this law.

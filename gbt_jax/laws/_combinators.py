@@ -1,4 +1,4 @@
-"""Operations that stay inside the family: scaling the support, adding independent comparisons."""
+"""Operations that make root laws from root laws: scaling, and sums of independent comparisons."""
 
 from typing import final
 
@@ -18,8 +18,8 @@ from ._rows import map_rows
 class Scaled(AbstractRootLaw):
     """The law of s·r when r follows `law`: Φ(t) = Φ_law(s t), s > 0.
 
-    `Scaled(Binary(), 0.5)` is `BradleyTerry()`. `scale` is one number, or one per comparison: how
-    sharply each judge answers, say.
+    `Scaled(Binary(), 0.5)` is `BradleyTerry()`. `scale` is one number, or one per comparison,
+    such as the discrimination of each judge.
     """
 
     law: AbstractRootLaw
@@ -31,12 +31,12 @@ class Scaled(AbstractRootLaw):
 
     @property
     def max_value(self) -> Array | float:
-        """s times the inner law's."""
+        """s times the maximum of the inner law."""
         return self.scale * jnp.asarray(self.law.max_value, self.scale.dtype)
 
     @property
     def is_discrete(self) -> bool:
-        """As the inner law."""
+        """Whether the inner law is discrete."""
         return self.law.is_discrete
 
     def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
@@ -55,7 +55,7 @@ class Scaled(AbstractRootLaw):
         return self.law.in_support(self._divide_by_scale(value))
 
     def log_root(self, value: ArrayLike) -> Float[Array, "..."]:
-        """log f_law(value/s), less log s for a density."""
+        """log f_law(value/s), minus log s for a density."""
         unscaled = self._divide_by_scale(value)
         jacobian = 0 if self.is_discrete else jnp.log(self.scale.astype(unscaled.dtype))
         return self.law.log_root(unscaled) - jacobian
@@ -91,12 +91,12 @@ class Sum(AbstractRootLaw):
 
     @property
     def max_value(self) -> Array | float:
-        """The sum of the two."""
+        """The sum of both maxima."""
         return jnp.asarray(self.first.max_value) + jnp.asarray(self.second.max_value)
 
     @property
     def is_discrete(self) -> bool:
-        """Whether both laws are."""
+        """Whether both laws are discrete."""
         return self.first.is_discrete and self.second.is_discrete
 
     def cgf(self, t: ArrayLike) -> Float[Array, "..."]:
@@ -104,7 +104,7 @@ class Sum(AbstractRootLaw):
         return self.first.cgf(t) + self.second.cgf(t)
 
     def atoms(self) -> tuple[Array, Array] | None:
-        """All sums of two values, those that coincide folded together."""
+        """The sums of all pairs of values, ascending; equal sums are not merged."""
         ours, theirs = self.first.atoms(), self.second.atoms()
         if ours is None or theirs is None:
             return None
@@ -118,13 +118,13 @@ class Sum(AbstractRootLaw):
         return ascending, jnp.take_along_axis(log_masses, order, axis=-1)
 
     def in_support(self, value: ArrayLike) -> Array:
-        """Whether some value of the one law leaves a value of the other."""
+        """Whether the value is a sum of a value of each law."""
         value = floating(value)
         if not self.is_discrete:
             edge = jnp.asarray(self.max_value, value.dtype)
             return jnp.isfinite(value) & (jnp.abs(value) <= edge)
         split = self._split_atoms(value)
-        if split is None:  # both on all integers
+        if split is None:  # both laws have all integers as support
             return self.first.in_support(value)
         remainder, _, other = split
         return jnp.any(other.in_support(remainder), axis=-1)
@@ -150,7 +150,7 @@ class Sum(AbstractRootLaw):
     def sample(
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
-        """The sum of a draw of each at t."""
+        """Sums of one draw from each law at t."""
         t = floating(t)
         t = jnp.broadcast_to(t, self._shape(t))
         first_key, second_key = jax.random.split(key)
@@ -171,31 +171,31 @@ class Sum(AbstractRootLaw):
         return self.step_up(-floating(value))
 
     def _split_atoms(self, value: Array) -> tuple[Array, Array, AbstractRootLaw] | None:
-        """(what is left of value for the other law, log-mass, the other law), one per atom."""
+        """(value minus each atom, log-masses of the atoms, the other law); None without atoms."""
         for law, other in ((self.first, self.second), (self.second, self.first)):
             atoms = law.atoms()
             if atoms is not None:
                 values, log_masses = (x.astype(value.dtype) for x in atoms)
-                return value[..., None] - values, log_masses, _with_axis(other)
+                return value[..., None] - values, log_masses, _add_axis(other)
         return None
 
     def _log_convolution(self, value: Array) -> Array:
         """log ∫ f₁(x) f₂(value − x) dx."""
         widths = [jnp.asarray(law.max_value, value.dtype) for law in (self.first, self.second)]
-        # An unbounded law is cut where its density is below 1e-300 of its peak.
+        # An unbounded law is truncated where its density is below 1e-300 of its peak.
         reach = 40 * jnp.sqrt(self.variance(jnp.zeros_like(value))) + jnp.abs(value)
         low = jnp.maximum(-jnp.minimum(widths[0], reach), value - jnp.minimum(widths[1], reach))
         high = jnp.minimum(jnp.minimum(widths[0], reach), value + jnp.minimum(widths[1], reach))
         fraction, log_weight = interval_nodes(level=6)
         x = low[..., None] + (high - low)[..., None] * fraction.astype(value.dtype)
-        first, second = _with_axis(self.first), _with_axis(self.second)
+        first, second = _add_axis(self.first), _add_axis(self.second)
         terms = first.log_root(x) + second.log_root(value[..., None] - x)
         total = jax.nn.logsumexp(terms + log_weight.astype(value.dtype), axis=-1)
         return jnp.where(high > low, total + jnp.log(jnp.maximum(high - low, 0)), -jnp.inf)
 
 
-def _with_axis(law: AbstractRootLaw) -> AbstractRootLaw:
-    """The law for arguments with one more axis, at the end."""
+def _add_axis(law: AbstractRootLaw) -> AbstractRootLaw:
+    """The law for arguments with an additional last axis."""
     return map_rows(law, lambda parameter: parameter[..., None])
 
 

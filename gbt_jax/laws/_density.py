@@ -1,9 +1,9 @@
-"""Any continuous law on a bounded interval, from its log-density, by quadrature.
+"""Continuous laws on a bounded interval, given by a log-density and evaluated by quadrature.
 
 Double-exponential (tanh-sinh) quadrature on [0, R], half of the symmetric support: with
 x = R/(1 + e^{−π sinh s}) the trapezoidal rule in s converges exponentially for densities that are
-smooth inside, whatever happens at 0 and R, and its nodes crowd towards R geometrically, which is
-what exp(r t) with t of a million needs. The result is a measure with finitely many points, whose
+smooth inside, also if singular at 0 and R. Its nodes cluster geometrically at R, as exp(r t)
+requires for t up to a million. The result is a measure with finitely many points, whose
 cumulants `_tilting` computes stably.
 """
 
@@ -46,7 +46,7 @@ def interval_nodes(level: int) -> tuple[Array, Array]:
 
 
 class _PlainFunction(eqx.Module):
-    """A function that holds no arrays, as a pytree that jit and vmap accept."""
+    """A function without arrays, as a pytree that jit and vmap accept."""
 
     function: Callable[[Array], Array] = eqx.field(static=True)
 
@@ -59,14 +59,13 @@ class Density(AbstractRootLaw):
     """The law with density proportional to exp(log_density(r)) on [−max_value, max_value].
 
     `log_density` is elementwise, written with `jax.numpy`, even, and smooth inside the interval
-    but for the point 0; it need not be normalised. It may be an Equinox module, whose arrays are
-    then parameters of the law, of any shape and the same for all comparisons. The number of
-    quadrature nodes is chosen when the law is made, by doubling until mean and variance agree at
-    tilts from 0 to 1e6; a density for which they do not is refused. `num_nodes_log2` fixes the
-    choice, for use under tracing.
+    except at 0; it need not be normalised. It may be an Equinox module, whose arrays are then
+    parameters of the law, of any shape and the same for all comparisons. The constructor doubles
+    the number of quadrature nodes until mean and variance agree at tilts from 0 to 1e6, and raises
+    `ValueError` if they never do. `num_nodes_log2` fixes the number, for use under tracing.
     """
 
-    half_width: Array  # of the support; a field cannot be called max_value, a property of every law
+    half_width: Array  # of the support; `max_value` is a property, so it cannot name a field
     num_nodes_log2: int = eqx.field(static=True)
     log_density: Callable[[Array], Array] = table()
 
@@ -80,8 +79,8 @@ class Density(AbstractRootLaw):
         if is_concrete(max_value) and np.isposinf(np.asarray(max_value)).any():
             raise ValueError(
                 "max_value must be finite: the tails of a law on the whole line decide whether "
-                "its exponential moments exist (a Laplace or Student law has not all of them, "
-                "and is no root law), and a quadrature cannot see them"
+                "its exponential moments exist (a Laplace or Student law lacks some of them, "
+                "so it is no root law), and a quadrature cannot check the tails"
             )
         is_leaf = jax.tree.structure(log_density) == jax.tree.structure(0)
         self.log_density = _PlainFunction(log_density) if is_leaf else log_density
@@ -118,7 +117,7 @@ class Density(AbstractRootLaw):
     def sample(
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
-        """Draws by inversion: a cell of the quadrature, then its distribution function inside."""
+        """Draws by inversion: first a cell of the quadrature, then a point inside it."""
         t = floating(t)
         cell_key, inside_key = jax.random.split(key)
         edges = jnp.asarray(_cell_edges(), t.dtype)
@@ -134,7 +133,7 @@ class Density(AbstractRootLaw):
         return _position(found)[0] * self.half_width.astype(t.dtype)
 
     def _log_mass(self, t: Array, low: Array, high: Array) -> Array:
-        """log ∫ of f(r) e^{rt} between two positions in the quadrature's variable."""
+        """log ∫ f(r) e^{rt} dr between two values of the quadrature variable."""
         node, weight = np.polynomial.legendre.leggauss(10)
         node, weight = jnp.asarray(node, t.dtype), jnp.asarray(weight, t.dtype)
         s = (0.5 * (high + low))[..., None] + (0.5 * (high - low))[..., None] * node
@@ -146,7 +145,7 @@ class Density(AbstractRootLaw):
 
 
 def _cell_edges() -> np.ndarray:
-    """Edges of cells for sampling: r/R = ±1/(1+e^{−π sinh(|s|−3)}) is hit by s in [−6, 6]."""
+    """Edges of cells for sampling in s: s in [−6, 6] maps to r/R = ±1/(1+e^{−π sinh(|s|−3)})."""
     return np.linspace(-6, 6, 97)
 
 
@@ -162,13 +161,13 @@ def _position(s: Array) -> tuple[Array, Array]:
 
 
 def _measure(log_density, half_width: Array, level: int) -> tuple[SymmetricMeasure, Array]:
-    """The quadrature's measure on [0, R], normalised, and the log of the whole mass on [−R, R]."""
+    """The quadrature's measure on [0, R], normalised, and the log of the total mass on [−R, R]."""
     x, gap, weight = (jnp.asarray(part, half_width.dtype) for part in _nodes(level))
     gap = gap * half_width
-    # The density is asked strictly inside, where its logarithm and its derivatives are finite,
-    # and corrected to first order for the rounding of the node: where it vanishes, like R − r
-    # say, a node at R(1 − 10⁻⁶) that is merely rounded would cost six digits.
-    # Nodes that round to R are moved below it, and still move with R when it is differentiated.
+    # The density is evaluated strictly inside, where its logarithm and its derivatives are finite,
+    # and corrected to first order for the rounding of the node: if the density vanishes at R, like
+    # R − r, the rounding of a node at R(1 − 10⁻⁶) would cost six digits.
+    # Nodes that round to R are moved below it, and keep their derivative in R.
     edge = jax.lax.stop_gradient(half_width)
     beyond = jax.lax.stop_gradient(x * half_width) - jnp.nextafter(edge, jnp.zeros_like(edge))
     r = x * half_width - jnp.maximum(beyond, 0)
@@ -181,14 +180,14 @@ def _measure(log_density, half_width: Array, level: int) -> tuple[SymmetricMeasu
 
 
 def _choose_level(log_density, half_width: Array) -> int:
-    """The smallest level at which doubling the nodes changes nothing, or an error."""
+    """The smallest level at which doubling the nodes changes nothing; raises if there is none."""
     if not is_concrete(log_density, half_width):
-        raise ValueError("num_nodes_log2 must be given where a Density is made under tracing")
+        raise ValueError("num_nodes_log2 must be given if a Density is constructed under tracing")
     _check_log_density(log_density, half_width)
     tilts = np.asarray([0, 1e-2, 1, 10, 100, 1e3, 1e4, 1e6])
     scaled_tilts = jnp.asarray(tilts, half_width.dtype) / half_width
     finest, _ = _measure(log_density, half_width, _MAX_LEVEL)
-    # Every level's nodes are among the finest: all levels are one batch of weights.
+    # The nodes of each level are a subset of the finest ones: levels differ in weights only.
     levels = np.arange(_MIN_LEVEL, _MAX_LEVEL + 1)
     index = np.arange(finest.weight.size) - finest.weight.size // 2
     chosen = index % 2 ** (_MAX_LEVEL - levels[:, None]) == 0
@@ -203,14 +202,14 @@ def _choose_level(log_density, half_width: Array) -> int:
     changes = np.abs(moments[1:] / moments[:-1] - 1)
     # Convergence is exponential: after a change of √ε the next level is exact, but a threshold
     # near ε also catches the slow convergence of a density that is not smooth. A tilt of τ weighs
-    # values within R/τ of the end, where the rounding of r leaves log_density an error of ε τ.
+    # values within R/τ of the end, where rounding r gives log_density an error of ε τ.
     eps = float(jnp.finfo(half_width.dtype).eps)
     converged = np.all(changes < eps * (1e3 + np.concatenate([tilts[1:], tilts])), axis=-1)
     if converged.any():
         return int(levels[1 + np.argmax(converged)])
     raise ValueError(
         f"the quadrature of log_density has not converged: doubling {2**_MAX_LEVEL} nodes per unit "
-        f"still changes mean or variance by {changes[-1].max():.1e} of itself. The density is not "
+        f"still changes mean or variance by a relative {changes[-1].max():.1e}. The density is not "
         "smooth inside (0, max_value), or far narrower than the interval; use Finite for a law "
         "with jumps"
     )
@@ -226,8 +225,8 @@ def _check_log_density(log_density, half_width: Array) -> None:
             raise ValueError(f"log_density({position:g}) is {value}: not a density")
     if np.isposinf(np.asarray(log_density(half_width))):
         raise ValueError(
-            f"log_density is infinite at the end of the support, {half_width:g}: the mass between "
-            "there and the last number below cannot be seen. Beta has such laws, to full accuracy"
+            f"log_density is infinite at the end of the support, {half_width:g}: quadrature misses "
+            "the mass between the end and the next float below. Use Beta for such laws"
         )
     if not np.allclose(up, down, rtol=1e-4, atol=1e-4):
         worst = int(np.nanargmax(np.abs(up - down)))

@@ -1,4 +1,4 @@
-"""Laws with finitely many values: wins and losses, ties, grades, best-of-n, any table."""
+"""Laws with finitely many values: wins and losses, ties, grades, best of n, arbitrary tables."""
 
 import abc
 from typing import final
@@ -25,14 +25,14 @@ from ._tilting import SymmetricMeasure, cumulant
 
 
 class AbstractFiniteLaw(AbstractRootLaw):
-    """A law on finitely many values. Subclasses say which (`atoms`), Φ and how to draw."""
+    """A law on finitely many values. Subclasses define `atoms`, `cgf` and `sample`."""
 
     @abc.abstractmethod
     def atoms(self) -> tuple[Array, Array]:
         """Ascending values of the support and the logarithms of their root probabilities.
 
-        Values are a vector, the same for all comparisons; probabilities may have one row of them
-        per comparison, values along the last axis.
+        Values are a vector, the same for all comparisons. Probabilities are a vector, or have one
+        row per comparison, with values along the last axis.
         """
 
     @property
@@ -81,7 +81,7 @@ class AbstractFiniteLaw(AbstractRootLaw):
 class Binary(AbstractFiniteLaw):
     """Win or loss, ±1: Φ(t) = log cosh t, so P(r = 1) = 1/(1 + e^{−2t}).
 
-    Scores are half the usual Bradley-Terry logits; `BradleyTerry` gives those themselves.
+    Scores are half the usual Bradley-Terry logits; `BradleyTerry` gives the logits.
     """
 
     @property
@@ -100,7 +100,7 @@ class Binary(AbstractFiniteLaw):
     def sample(
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
-        """A win with probability 1/(1 + e^{−2t})."""
+        """Draws that are a win with probability 1/(1 + e^{−2t})."""
         return _draw_sign(2 * floating(t), key, shape)
 
 
@@ -127,13 +127,13 @@ class BradleyTerry(AbstractFiniteLaw):
     def sample(
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
-        """A win with probability 1/(1 + e^{−t})."""
+        """Draws that are a win with probability 1/(1 + e^{−t})."""
         return 0.5 * _draw_sign(floating(t), key, shape)
 
 
 @final
 class KNary(AbstractFiniteLaw):
-    """K evenly spaced grades of [−1, 1], equally likely between equals.
+    """The uniform law on K evenly spaced grades of [−1, 1].
 
     Φ(t) = ℓ(K x) − ℓ(x) with x = t/(K−1) and ℓ(x) = log(sinh x / x). K = 2 is `Binary`, K → ∞ is
     `Uniform`. `nearest` rounds other values onto the grid.
@@ -161,7 +161,7 @@ class KNary(AbstractFiniteLaw):
     def sample(
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
-        """Levels below the preferred end follow a truncated geometric law."""
+        """Draws whose number of levels below the preferred end is truncated geometric."""
         t = floating(t)
         last = self.num_levels - 1
         rate = 2 * jnp.abs(t) / last
@@ -175,7 +175,7 @@ class Davidson(AbstractFiniteLaw):
     """Loss, tie or win, −1, 0, 1, with tie mass ν ≥ 0: Φ(t) = log((ν + 2 cosh t)/(ν + 2)).
 
     Davidson's (1970) model of ties. ν = 0 is `Binary`; `Scaled(Davidson(ν), ½)` has the scores of
-    `BradleyTerry`. `tie_mass` is one number, or one per comparison: each judge's own, say.
+    `BradleyTerry`. `tie_mass` is one number, or one per comparison, such as one per judge.
     """
 
     tie_mass: Array
@@ -202,13 +202,13 @@ class Davidson(AbstractFiniteLaw):
     def sample(
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
-        """A draw from the three outcomes."""
+        """Draws from the three outcomes."""
         return _draw_atom(self.atoms(), floating(t), key, shape)
 
 
 @final
 class Binomial(AbstractFiniteLaw):
-    """Share of n independent rounds won, scaled to [−1, 1]: Φ(t) = n log cosh(t/n)."""
+    """The share of n independent rounds won, scaled to [−1, 1]: Φ(t) = n log cosh(t/n)."""
 
     num_rounds: int = eqx.field(static=True)
 
@@ -234,7 +234,7 @@ class Binomial(AbstractFiniteLaw):
     def sample(
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
-        """Each round is won with probability 1/(1 + e^{−2t/n})."""
+        """Binomial draws: each round is won with probability 1/(1 + e^{−2t/n})."""
         t = floating(t)
         n = self.num_rounds
         x, _ = quotient_and_error(t, n)
@@ -247,7 +247,7 @@ class Binomial(AbstractFiniteLaw):
 class Finite(AbstractFiniteLaw):
     """Any symmetric law on finitely many values: Φ(t) = log Σ p_i e^{r_i t}.
 
-    `values` must come as pairs ±r (and possibly 0), the two of a pair with the same probability.
+    `values` must be pairs ±r (and possibly 0), both of a pair with the same probability.
     Probabilities are positive and are divided by their sum.
     """
 
@@ -273,7 +273,7 @@ class Finite(AbstractFiniteLaw):
         half = self.values.size // 2
         values, chances = self.values.astype(t.dtype), self.probabilities.astype(t.dtype)
         weight = 0.5 * (chances + chances[::-1])[half:]
-        # ±r carry twice the mass of either; an unpaired 0 carries its own.
+        # A pair ±r has twice the mass of either value; an unpaired 0 has its own mass.
         weight = weight * jnp.where(jnp.arange(weight.size) < self.values.size % 2, 1, 2)
         magnitude = 0.5 * (values - values[::-1])[half:]
         return cumulant(t, SymmetricMeasure.from_magnitudes(magnitude, weight))
@@ -285,12 +285,12 @@ class Finite(AbstractFiniteLaw):
     def sample(
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
-        """A draw from the listed values."""
+        """Draws from the given values."""
         return _draw_atom(self.atoms(), floating(t), key, shape)
 
 
 def _check_finite(values: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """The order that sorts the values, after refusing what is not a symmetric law."""
+    """The order that sorts the values; raises unless the law is symmetric."""
     if values.ndim != 1 or values.shape != probabilities.shape:
         raise ValueError(
             "values and probabilities must be vectors of one length, not of shapes "
@@ -311,14 +311,14 @@ def _check_finite(values: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     values, probabilities = values[order], probabilities[order]
     if (np.diff(values) <= 0).any():
         twice = values[1:][np.diff(values) <= 0][0]
-        raise ValueError(f"value {twice:g} is listed twice: add up its probabilities")
+        raise ValueError(f"value {twice:g} is listed twice: add its probabilities")
     tolerance = 64 * np.finfo(values.dtype).eps
     skew = np.abs(values + values[::-1]) > tolerance * np.abs(values).max()
     if skew.any():
         alone = values[skew][-1]
         raise ValueError(
             f"the support is not symmetric: {alone:g} is a value and {-alone:g} is not. A root "
-            "law says how equals compare, so r and −r are equally likely"
+            "law is the law between equals, so r and −r are equally likely"
         )
     uneven = np.abs(probabilities - probabilities[::-1]) > 1e4 * tolerance * probabilities
     if uneven.any():
@@ -353,7 +353,7 @@ def _draw_atom(
 
 
 def _entries(rows: Array, index: Array) -> Array:
-    """rows[index], or of each row along the last axis its own entry."""
+    """rows[index] of a vector; of several rows one entry of each, along the last axis."""
     if rows.ndim == 1:
         return rows[index]
     index = jnp.broadcast_to(index, jnp.broadcast_shapes(index.shape, rows.shape[:-1]))

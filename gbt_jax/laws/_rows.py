@@ -1,7 +1,7 @@
-"""Which arrays of a law are parameters per comparison, and laws of other rows made from them.
+"""Parameters of laws per comparison: find, index, split and concatenate them.
 
-A parameter of a law is one number, or one per comparison: a vector. A vector that is something else
-is declared, by `table()`, where its class lists its fields: nothing is guessed from lengths.
+A parameter of a law is one number, or a vector of one number per comparison. A vector of another
+kind is declared as such by `table()` in its class: nothing is inferred from lengths.
 """
 
 import dataclasses
@@ -26,7 +26,11 @@ def table(**options: Any) -> Any:
 
         values: jax.Array = gbt_jax.laws.table()
 
-    `options` are those of `equinox.field`, such as `converter` and `default`.
+    **Arguments:**
+
+    - `options`: those of `equinox.field`, such as `converter` and `default`.
+
+    **Returns:** the field.
     """
     metadata = {**options.pop("metadata", {}), _TABLE: True}
     return eqx.field(metadata=metadata, **options)
@@ -40,7 +44,7 @@ class RowParameter(NamedTuple):
 
 
 def row_parameters(law: Any) -> list[RowParameter]:
-    """The parameters per comparison, those of laws inside included."""
+    """The parameters per comparison, including those of nested laws."""
     found = zip(*_leaves(law)[:2], strict=True)
     return [RowParameter(str(name), leaf) for name, leaf in found if _is_per_row(name, leaf)]
 
@@ -56,23 +60,23 @@ def map_rows(law: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def partition_rows(law: Any) -> tuple[Any, Any]:
-    """(the parameters per comparison, everything else), each with None for the other."""
+    """(the parameters per comparison, all other leaves), each with None for the other."""
     names, leaves, structure = _leaves(law)
     is_per_row = [_is_per_row(*one) for one in zip(names, leaves, strict=True)]
     return eqx.partition(law, jax.tree.unflatten(structure, is_per_row))
 
 
 def concatenate_laws(first: Any, second: Any, counts: tuple[int, int]) -> Any:
-    """The law of so many rows of the first law followed by so many of the second.
+    """The law of `counts[0]` rows of the first law followed by `counts[1]` rows of the second.
 
-    The two are of one kind, and differ in parameters only; these become one number per row.
+    The two laws may differ in parameters only. Parameters that differ become one number per row.
     """
     names, leaves, structure = _leaves(first)
     _, others, other_structure = _leaves(second)
     if structure != other_structure:
         raise ValueError(
             f"rows of one fit have laws of one kind: {type(second).__name__} cannot be added to "
-            f"{type(first).__name__} unless both are made alike, parameters apart"
+            f"{type(first).__name__}, from which it may differ in parameters only"
         )
 
     def join(name: str | None, old: Any, new: Any) -> Any:
@@ -94,14 +98,14 @@ def _is_per_row(name: str | None, leaf: Any) -> bool:
 
 
 def _leaves(law: Any) -> tuple[list[str | None], list[Any], Any]:
-    """(name or None for what belongs to a table, the leaves, the structure) of a law."""
+    """(names, leaves, structure) of a law; the name of a leaf of a table is None."""
     pairs, structure = jax.tree_util.tree_flatten_with_path(law)
     names = [_name(law, path) for path, _ in pairs]
     return names, [leaf for _, leaf in pairs], structure
 
 
 def _name(node: Any, path: tuple[Any, ...]) -> str | None:
-    """Such as `scale` or `law.std`; None if a field on the way is declared as a table."""
+    """The name of a leaf, such as `law.std`; None if a field on its path is declared as a table."""
     for key in path:
         if isinstance(key, jax.tree_util.GetAttrKey):
             if dataclasses.is_dataclass(node):

@@ -1,4 +1,4 @@
-"""Draws that several laws share."""
+"""Sampling functions used by several laws."""
 
 import jax
 import jax.numpy as jnp

@@ -1,13 +1,13 @@
 """Cumulants of a symmetric measure with finitely many points, tilted by exp(r t).
 
 The measure puts mass weight_i on the pair ±magnitude_i (and all of weight_i on a magnitude of 0).
-With u = |t| and X the largest magnitude, everything is a sum of positive terms:
+With u = |t| and X the largest magnitude, all quantities are sums of positive terms:
 
 * masses relative to the top, e^{−u gap} at +x and e^{−u gap} e^{−2ux} at −x, with gap = X − x;
 * Φ  = log1p(Σ weight (cosh ux − 1)), so that it is exact near 0;
 * Φ' = Σ weight x (mass⁺ − mass⁻) / Σ weight (mass⁺ + mass⁻), the difference by expm1;
-* central moments about the mean, deviations being taken from the top, δ − gap with δ = X − Φ',
-  when the mean is near it: this keeps the digits of a variance of 1e-300;
+* central moments about the mean, with deviations δ − gap, δ = X − Φ', if the mean is near the top:
+  this keeps full accuracy for a variance of 1e-300;
 * odd central moments near t = 0, where the two signs cancel, from the odd and even parts in x.
 
 Cumulants beyond the variance follow from central moments by the usual recursion.
@@ -33,8 +33,8 @@ from .._special import (
     product_and_error,
 )
 
-_UNROLLED_PAIRS = 8  # the largest sum that is one expression: longer ones take longer to compile
-_MANY_PAIRS = 64  # of a quadrature: fewer are those of a discrete law, whose tails are not smooth
+_UNROLLED_PAIRS = 8  # the longest sum that is unrolled: longer ones take longer to compile
+_MANY_PAIRS = 64  # as in quadratures; discrete laws have fewer, and tails that are not smooth
 _BLOCK = 4  # terms that a longer sum adds at a time, in one expression
 
 
@@ -43,7 +43,7 @@ class SymmetricMeasure(NamedTuple):
 
     magnitude: Array
     gap: Array  # largest magnitude − magnitude
-    gap_error: Array  # what rounding the gap threw away
+    gap_error: Array  # the rounding error of the gap
     weight: Array  # mass of ±magnitude together; sums to 1
 
     @classmethod
@@ -114,8 +114,8 @@ def _mean_of_few(u: Array, measure: SymmetricMeasure) -> Array:
 def _variance_of_few(u: Array, measure: SymmetricMeasure) -> Array:
     """Σ_{i<j} p_i p_j (r_i − r_j)², a sum of positive terms that needs no mean.
 
-    Its time grows with the square of the number of points, but it is one elementwise expression:
-    where a mean is subtracted from every point, XLA keeps the masses in memory until it is known.
+    Its cost is quadratic in the number of points, but it is one elementwise expression: XLA would
+    store the masses in memory if a mean were subtracted from every point.
     """
     pairs = _pairs(measure)
     masses = _masses_of_few(u, pairs)
@@ -141,14 +141,14 @@ def _masses_of_few(u: Array, pairs: list[SymmetricMeasure]) -> list[_Masses]:
 
 @functools.partial(jax.jit, static_argnums=2)
 def _evaluate(t: Array, measure: SymmetricMeasure, order: int) -> Array:
-    """The cumulant of any number of points, in a form that may be differentiated in the measure."""
+    """The cumulant of any number of points, differentiable in the measure."""
     u = jnp.where(t < 0, -t, t)
     if order == 0:
         return _log_moment(u, measure)
     first = _first_moments(u, measure)
     if order == 1:
         top = measure.magnitude[-1]
-        # The same number; but near the top only this form has accurate derivatives in the measure.
+        # Both forms are equal; near the top only the first has accurate derivatives in the measure.
         value = jnp.where(first.mean > 0.5 * top, top - first.distance, first.mean)
     else:
         value = _higher_cumulant(order, u, measure, first)
@@ -158,14 +158,14 @@ def _evaluate(t: Array, measure: SymmetricMeasure, order: int) -> Array:
 def _sum_over_pairs(terms: Callable[[SymmetricMeasure], tuple[Array, ...]], measure):
     """Σ terms(pair) over the pairs of points, for terms of the shape of t.
 
-    A few pairs are unrolled into one elementwise expression, which XLA computes in registers. Many
-    are added up block by block, so that memory is that of the sums: a matrix of rows and points
+    Few pairs are unrolled into one elementwise expression, which XLA computes in registers. Many
+    pairs are summed block by block, so that only the sums are stored: a matrix of rows × points
     takes kilobytes per row.
     """
     if measure.magnitude.size <= _UNROLLED_PAIRS:
         return _sum_unrolled(terms, measure)
     count = -measure.magnitude.size % _BLOCK
-    # Points without weight, at the top: their masses are as large as the others.
+    # Padding: points of weight 0 at the top, whose masses have the size of the others.
     padding = SymmetricMeasure(*(jnp.broadcast_to(x[-1:], count) for x in measure))
     padding = padding._replace(weight=jnp.zeros_like(padding.weight))
     blocks = jax.tree.map(
@@ -208,9 +208,9 @@ def _both_signs(u: Array, pair: SymmetricMeasure, up: Array) -> _Masses:
 def _headroom(dtype) -> float:
     """A power of two by which all masses are multiplied, a little below the fourth root of max.
 
-    It cancels in every ratio, but keeps masses from underflowing that a small total magnifies.
-    The derivative of a ratio squares its denominator, the third one takes its fourth power: that
-    must not overflow, or the term that holds it vanishes without a sound.
+    It cancels in every ratio, and prevents the underflow of masses that a small total magnifies.
+    The derivative of a ratio squares its denominator, the third derivative takes its fourth power,
+    which must not overflow: the term that contains it would silently become 0.
     """
     return 2.0 ** (jnp.finfo(dtype).maxexp // 4 - 2)
 
@@ -253,7 +253,7 @@ def _higher_cumulant(
     order: int, u: Array, measure: SymmetricMeasure, first: _FirstMoments
 ) -> Array:
     """κ_n = μ_n − Σ_{m=2}^{n−2} C(n−1, m−1) κ_m μ_{n−m}, with μ_1 = 0."""
-    # The recursion never asks for the moment of order n − 1.
+    # The recursion does not use the moment of order n − 1.
     powers = [*range(2, order - 1), order]
 
     def terms(pair: SymmetricMeasure) -> tuple[Array, ...]:
@@ -278,7 +278,7 @@ def _central_terms(
     measure: SymmetricMeasure,
     first: _FirstMoments,
 ) -> Array:
-    """What a pair adds to the central moment, times the total of masses."""
+    """The contribution of a pair to the central moment, times the total mass."""
     x, top = pair.magnitude, measure.magnitude[-1]
     near_top = first.mean > 0.5 * top
     above = jnp.where(near_top, first.distance - pair.gap, x - first.mean)
@@ -291,7 +291,7 @@ def _central_terms(
 
 
 def _split_odd_power(power: int, x: Array, mean: Array, masses: _Masses) -> Array:
-    """up (x−m)^k + down (−x−m)^k for odd k, with the parts that cancel at t = 0 taken out.
+    """up (x−m)^k + down (−x−m)^k for odd k, without the parts that cancel at t = 0.
 
     (x−m)^k = A + B with A odd and B even in x, so the sum is (up−down) A + (up+down) B, and both
     up − down and B are of the order of t.
@@ -299,6 +299,6 @@ def _split_odd_power(power: int, x: Array, mean: Array, masses: _Masses) -> Arra
     terms = jnp.zeros_like(masses.up)
     for j in range(power + 1):
         mass = masses.up + masses.down if j % 2 else masses.difference
-        # The mass, a large number, comes before the power of the mean, which may be 1e-300.
+        # Multiply by the mass, which is large, before the power of the mean, which may be 1e-300.
         terms += (-1) ** j * math.comb(power, j) * (x ** (power - j) * mass) * mean**j
     return terms

@@ -1,7 +1,7 @@
-"""Laws without a largest value: measured differences and counts.
+"""Laws with unbounded support: measured differences and counts.
 
-Scores under these laws are not Lipschitz-resilient: one comparison, if extreme enough, can move
-them arbitrarily far.
+Scores under these laws are not Lipschitz-resilient: one extreme comparison can move them
+arbitrarily far.
 """
 
 from typing import final
@@ -21,7 +21,7 @@ from ._base import AbstractRootLaw
 class Gaussian(AbstractRootLaw):
     """Differences with standard deviation σ₀ between equals: Φ(t) = σ₀² t²/2, E[r] = σ₀² t.
 
-    `std` is one number, or one per comparison: each instrument's own, say.
+    `std` is one number, or one per comparison, such as one per instrument.
     """
 
     std: Array
@@ -44,7 +44,7 @@ class Gaussian(AbstractRootLaw):
     def sample(
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
-        """Normal with mean σ₀² t and standard deviation σ₀."""
+        """Normal draws with mean σ₀² t and standard deviation σ₀."""
         t = floating(t)
         std = self.std.astype(t.dtype)
         noise = jax.random.normal(key, (*shape, *jnp.broadcast_shapes(t.shape, std.shape)), t.dtype)
@@ -79,9 +79,9 @@ class _AbstractIntegerLaw(AbstractRootLaw):
 
 @final
 class Skellam(_AbstractIntegerLaw):
-    """Difference of two Poisson(λ/2) counts, goals say: Φ(t) = λ (cosh t − 1).
+    """The difference of two Poisson(λ/2) counts, such as goals: Φ(t) = λ (cosh t − 1).
 
-    `rate` is one number, or one per comparison: more for longer matches, say.
+    `rate` is one number, or one per comparison, such as larger rates for longer matches.
     """
 
     rate: Array
@@ -106,7 +106,7 @@ class Skellam(_AbstractIntegerLaw):
     def sample(
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
-        """Poisson(λ eᵗ/2) − Poisson(λ e⁻ᵗ/2)."""
+        """Draws of Poisson(λ eᵗ/2) − Poisson(λ e⁻ᵗ/2)."""
         t = floating(t)
         rate = 0.5 * self.rate.astype(t.dtype)
         for_key, against_key = jax.random.split(key)
@@ -132,8 +132,8 @@ class SymmetrizedPoisson(_AbstractIntegerLaw):
         t = floating(t)
         rate = self.rate.astype(t.dtype)
         w = sinh(t, rate)
-        # Where sech² w underflows log cosh is linear. Its derivatives in t would still multiply
-        # that zero by powers of cosh t, which overflow: 0·inf. So they are not asked for there.
+        # Where sech² w underflows, log cosh is linear. Its derivatives in t would multiply that
+        # zero by powers of cosh t, which overflow: 0·inf is NaN. So the linear form is used.
         far = jnp.abs(w) > 400
         linear = magnitude(w) - np.log(2.0).astype(t.dtype)
         return cosh_minus_one(t, rate) + jnp.where(far, linear, log_cosh(jnp.where(far, 0, w)))
@@ -150,7 +150,7 @@ class SymmetrizedPoisson(_AbstractIntegerLaw):
     def sample(
         self, t: ArrayLike, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()
     ) -> Float[Array, "..."]:
-        """Tilting chooses the sign with odds e^{2λ sinh t}, then draws Poisson(λ e^{±t})."""
+        """Draws of the sign with odds e^{2λ sinh t}, then of the count from Poisson(λ e^{±t})."""
         t = floating(t)
         rate = self.rate.astype(t.dtype)
         sign_key, count_key = jax.random.split(key)
