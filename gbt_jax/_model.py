@@ -1,4 +1,4 @@
-"""The model: a root law, and a Gaussian prior on every score."""
+"""`Model`: a root law and a Gaussian prior on every score."""
 
 from typing import final
 
@@ -18,13 +18,14 @@ from .laws._rows import row_parameters
 class Model(eqx.Module):
     """Comparisons follow `law`, tilted by score differences; scores are independent normals.
 
-    `prior_std` (σ) and `prior_mean` are single numbers, one per item, or one per group: the prior
-    adds (θ − mean)²/(2σ²) to the loss for each item. `prior_std=inf` is no prior: maximum
-    likelihood, where only differences are known and each connected component is centred at zero
-    mean.
+    **Arguments:**
 
-    Parameters of the law are single numbers or one per comparison, in the order of the comparisons:
-    each judge's own tie mass, or the precision of each measurement.
+    - `law`: the root law. Its parameters are single numbers, or one per comparison in the order of
+      the comparisons, such as the tie mass of each judge.
+    - `prior_std`, `prior_mean`: σ and the mean of the prior, each a single number, one per item, or
+      one per group. The prior adds (θ − mean)²/(2σ²) to the loss for each item. `prior_std=inf` is
+      no prior: maximum likelihood, which determines differences only, with each connected component
+      centred at mean zero.
     """
 
     law: laws.AbstractRootLaw
@@ -39,7 +40,7 @@ class Model(eqx.Module):
     ):
         own = not type(law).__module__.startswith(laws.__name__ + ".")
         if own and is_concrete(law):
-            laws.check(law)  # someone's own: the laws of this package are right by their tests
+            laws.check(law)  # user-defined: tests check the laws of this package
         self.law = law
         self.prior_std, self.prior_mean = floating(prior_std), floating(prior_mean)
         if is_concrete(self.prior_std):
@@ -51,7 +52,7 @@ class Model(eqx.Module):
             raise ValueError("prior_mean must be finite")
 
     def check_prior(self, comparisons: Comparisons) -> None:
-        """Refuse a prior that is neither one number nor one per item (or group)."""
+        """Raise unless the prior is one number, or one per item (or group)."""
         allowed = {(): "one number", (comparisons.num_items,): f"item ({comparisons.num_items})"}
         if comparisons.num_groups is not None:
             allowed[(comparisons.num_groups,)] = f"group ({comparisons.num_groups})"
@@ -59,10 +60,10 @@ class Model(eqx.Module):
             shape = getattr(self, name).shape
             if shape not in allowed:
                 per = " or one per ".join(allowed.values())
-                raise ValueError(f"{name} must be {per}, and has shape {shape}")
+                raise ValueError(f"{name} must be {per}, but has shape {shape}")
 
     def check_rows(self, count: int) -> None:
-        """Refuse parameters of the law that are neither one number nor one per row, of so many."""
+        """Raise unless parameters of the law are one number, or one per each of `count` rows."""
         if self.law.num_rows in (None, count):
             return
         name, values = row_parameters(self.law)[0]
@@ -77,7 +78,7 @@ class Model(eqx.Module):
     ) -> laws.AbstractRootLaw:
         """The law of comparisons other than those of a fit: `law`, or by default the model's.
 
-        A law with parameters per comparison says nothing of others, and is refused as a default.
+        A law with parameters per comparison cannot be the default.
         """
         if law is None:
             if self.law.num_rows is None:
@@ -103,7 +104,7 @@ class Model(eqx.Module):
 
     def prior(self, comparisons: Comparisons, dtype) -> tuple[Array, Array]:
         """(mean, precision 1/σ²) of every item; precision 0 where there is no prior."""
-        # The square of the inverse: its derivative is 0 at inf, not 0 times infinity.
+        # The square of the inverse has derivative 0 at inf, not 0 times infinity.
         precision = jnp.square(1 / self.prior_std.astype(dtype))
         mean = self.prior_mean.astype(dtype)
         return per_item(mean, comparisons), per_item(precision, comparisons)
@@ -123,7 +124,7 @@ def per_item_on_host(parameter: Array, comparisons: Comparisons, dtype) -> np.nd
 
 
 def per_item(parameter: Array, comparisons: Comparisons) -> Array:
-    """A parameter of the prior for each item: given for all, by item, or by group."""
+    """Broadcast a parameter of the prior (one number, per item or per group) to the items."""
     by_group = comparisons.group is not None and parameter.shape == (comparisons.num_groups,)
     if by_group and parameter.shape != (comparisons.num_items,):
         return parameter[comparisons.group]

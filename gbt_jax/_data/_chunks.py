@@ -1,11 +1,10 @@
-"""Groups of all sizes, packed into chunks of a few fixed shapes.
+"""Packing of groups of all sizes into chunks of a few fixed shapes.
 
-A chunk is a disjoint union of groups, one after the other, that one compiled program solves; a
-large group is alone in its own. Its arrays are padded to one of a few shapes, so that a second data
-set compiles nothing.
+A chunk is a disjoint union of groups that one compiled program solves; a large group is a chunk by
+itself. Arrays are padded to one of a few shapes, so that a second data set compiles nothing.
 
-Why unions, and no dense factorisations of tiny groups: with conjugate gradients that run for each
-group apart, the union is the faster for groups of every size (`benchmarks/groups.py --switch`).
+Unions are used instead of dense factorisations of tiny groups: with separate conjugate gradients
+for each group, the union is faster for all sizes of groups (`benchmarks/groups.py --switch`).
 """
 
 from collections.abc import Iterator
@@ -19,57 +18,57 @@ from ._partition import ONE, TILE, AbstractPartition, Tiles
 
 
 class Shape(NamedTuple):
-    """Room for groups, for their items in whole tiles (padding takes one), and for their rows."""
+    """Capacity in groups, in items (in whole tiles, of which padding takes one), and in rows."""
 
     groups: int
     items: int
     rows: int
 
     def holds(self, groups: int, items: int, rows: int) -> bool:
-        """Whether there is room for so many."""
+        """Whether so many groups, items and rows fit into the shape."""
         return groups <= self.groups and items + TILE <= self.items and rows <= self.rows
 
     @property
     def num_problems(self) -> int:
-        """Users, and in a union one more that owns the padding."""
+        """The number of groups, plus one in a union for the padding."""
         return 1 if self.groups == 1 else self.groups + 1
 
     def partition(self, owner: Array) -> AbstractPartition:
-        """Who owns the tiles of items."""
+        """The partition of items into problems, given the problem of each tile."""
         return ONE if self.groups == 1 else Tiles(owner, self.num_problems)
 
 
-# Usual chunks stay in a core's cache, and slow groups hold up few others there. Smaller ones are
-# for little data. A group is alone or not by its own size, so that its program, and with it the
-# last bit of its scores, does not depend on others.
+# Usual chunks fit into a core's cache, and a slow group delays few others. The smaller shape is for
+# small data. Only its own size decides whether a group is a chunk by itself, so that its program,
+# and the last bit of its scores, do not depend on other groups.
 _UNIONS = tuple(Shape(rows // 8, 5 * rows // 8, rows) for rows in (2**11, 2**14))
-_ROWS_ALONE = (2**11, 2**12, 2**13, 3 * 2**12, 2**14, 2**16, 2**18)
-_ALONE = tuple(Shape(1, rows // 2, rows) for rows in _ROWS_ALONE)
-SHAPES = _UNIONS + _ALONE  # larger groups have a shape of their own, see `_alone`
-_MOST_ALONE = 2**30
-_MOST_ROWS_IN_UNION = 2**10
+_SINGLE_ROWS = (2**11, 2**12, 2**13, 3 * 2**12, 2**14, 2**16, 2**18)
+_SINGLES = tuple(Shape(1, rows // 2, rows) for rows in _SINGLE_ROWS)
+SHAPES = _UNIONS + _SINGLES  # larger groups get shapes from `_single_shape`
+_MAX_SINGLE = 2**30
+_MAX_UNION_ROWS = 2**10
 
 
 class Chunk(NamedTuple):
-    """Some groups in a shape: what is sent to the solver, and where its answers go."""
+    """Groups packed into a shape, with the positions of their items and rows in the data."""
 
     shape: Shape
-    groups: np.ndarray  # which groups, in order
-    nodes: np.ndarray  # which scores of the data
-    items: np.ndarray  # where they are in the chunk; all other items are padding
-    rows: np.ndarray  # which rows of the data: the first rows of the chunk
-    owner: np.ndarray  # tiles ↦ position in `groups`; padding belongs to a problem of its own
+    groups: np.ndarray  # the groups, in order
+    nodes: np.ndarray  # positions of their scores in the data
+    items: np.ndarray  # positions of the same scores in the chunk; other items are padding
+    rows: np.ndarray  # positions in the data of the first rows of the chunk
+    owner: np.ndarray  # position in `groups` of each tile; padding is a separate problem
     a: np.ndarray
     b: np.ndarray
 
     def pad(self, column: np.ndarray) -> np.ndarray:
-        """A column of the data in the order of the chunk, followed by zeros."""
+        """A column of the data in the order of the chunk, padded with zeros."""
         result = np.zeros(self.shape.rows, column.dtype)
         result[: self.rows.size] = column[self.rows]
         return result
 
     def at_items(self, column: np.ndarray, padding: float | int | np.floating) -> np.ndarray:
-        """A column of the nodes in the order of the chunk's items."""
+        """A column of the nodes in the order of the chunk's items, padded."""
         result = np.full(self.shape.items, padding, column.dtype)
         result[self.items] = column
         return result
@@ -78,26 +77,26 @@ class Chunk(NamedTuple):
 def plan(
     num_items: np.ndarray, num_rows: np.ndarray, num_workers: int
 ) -> Iterator[tuple[Shape, np.ndarray]]:
-    """Which groups go together: neighbours in size, since a chunk waits for its slowest group.
+    """Assign groups to chunks by size, since the slowest group determines the time of a chunk.
 
-    The largest come first, and there are a few chunks for each worker even if the data are few,
-    so that all of them end together.
+    The largest groups come first. Also small data are split into several chunks per worker, to
+    balance the load.
     """
     order = np.argsort(-num_rows, kind="stable")
-    large = (num_rows > _MOST_ROWS_IN_UNION) | (num_items >= _MOST_ROWS_IN_UNION)
+    large = (num_rows > _MAX_UNION_ROWS) | (num_items >= _MAX_UNION_ROWS)
     padded = TILE * _tiles(num_items)
     for group in order[large[order]]:
         size = int(padded[group]), int(num_rows[group])
-        if max(size) > _MOST_ALONE:
+        if max(size) > _MAX_SINGLE:
             raise ValueError(
                 f"group number {group} has {size[1]} comparisons of {num_items[group]} items, more "
                 "than a chunk can hold: fit it alone, with `fit`"
             )
-        yield _alone(*size), np.array([group])
+        yield _single_shape(*size), np.array([group])
     order = order[~large[order]]
     items, rows = (np.cumsum(np.append(0, x[order])) for x in (padded, num_rows))
     usual = _UNIONS[-1]
-    least = max(_UNIONS[0].rows, _MOST_ROWS_IN_UNION)
+    least = max(_UNIONS[0].rows, _MAX_UNION_ROWS)
     most_rows = min(usual.rows, max(least, int(rows[-1]) // (2 * num_workers) + 1))
     start = 0
     while start < order.size:
@@ -111,19 +110,19 @@ def plan(
         start = stop
 
 
-def _alone(items: int, rows: int) -> Shape:
-    """The shape for one group.
+def _single_shape(items: int, rows: int) -> Shape:
+    """The shape of a chunk of one group.
 
-    Beyond the usual ones, powers of two: to solve hundreds of thousands of rows takes longer than
-    to compile a program for them, and much longer if most of them were padding.
+    Large shapes are powers of two: solving hundreds of thousands of rows takes longer than
+    compiling a program for them, so that padding would cost more.
     """
-    usual = (shape for shape in _ALONE if shape.holds(1, items, rows))
+    usual = (shape for shape in _SINGLES if shape.holds(1, items, rows))
     larger = Shape(1, _power_of_two(items + TILE), _power_of_two(rows))
     return next(usual, larger)
 
 
 def _power_of_two(size: int) -> int:
-    """The smallest that is as large."""
+    """The smallest power of two that is at least `size`."""
     return 1 << (size - 1).bit_length()
 
 
@@ -135,7 +134,7 @@ def pack(
     a: np.ndarray,
     b: np.ndarray,
 ) -> Chunk:
-    """Lay the groups out; a and b number the items within each group."""
+    """Pack groups into a shape; a and b are indices of items within each group."""
     num_items = item_offsets[groups + 1] - item_offsets[groups]
     num_rows = row_offsets[groups + 1] - row_offsets[groups]
     rows = ranges(row_offsets[groups], num_rows)
@@ -143,11 +142,11 @@ def pack(
     starts, used = np.cumsum(tiles) - tiles, int(tiles.sum())
 
     def places(within: np.ndarray, start: np.ndarray) -> np.ndarray:
-        """Of an item within its group, whose tiles start there; see `Tiles`."""
+        """Positions in the chunk of items of groups whose tiles begin at `start`; see `Tiles`."""
         return within % TILE * num_tiles + start + within // TILE
 
-    # Padding rows compare padding items with themselves, so that the owners of rows ascend too;
-    # all of them in turn, since sums into one and the same place would wait for each other.
+    # Padding rows compare padding items with themselves, so that the owners of rows ascend too.
+    # They cycle through the padding items, since consecutive scatter-adds to one item are slow.
     spare = (num_tiles * np.arange(TILE)[:, None] + np.arange(used, num_tiles)).ravel()
     ends = np.resize(spare.astype(np.int32), (2, shape.rows))
     ends[1] = ends[0]

@@ -1,4 +1,4 @@
-"""Who was compared with whom, with what outcome, how much it counts, and in which group."""
+"""`Comparisons`: pairs of items with outcomes, weights and groups."""
 
 import dataclasses
 from typing import Any, final
@@ -18,9 +18,8 @@ from ._partition import ONE, AbstractPartition, Segments
 class Comparisons(eqx.Module):
     """A list of comparisons between items, numbered from 0.
 
-    Row i says that `a[i]` was compared with `b[i]` with outcome `value[i]`; a positive value says
-    that a is better than b. `weight[i]` counts the row that many times: 0 is padding, n is n
-    repeats, any non-negative number is allowed.
+    Row i compares `a[i]` with `b[i]`, with outcome `value[i]`; a positive value means that a is
+    better than b. `weight[i]` is a non-negative number of repeats: 0 is padding, n is n repeats.
 
     Groups (users, judges, leagues) are fitted independently under one model: the same item of two
     groups is two items. They are numbered together, group by group, so that `a` and `b` are
@@ -33,9 +32,9 @@ class Comparisons(eqx.Module):
     - `group`: an integer label for each comparison, if there are several groups.
     - `is_merged`: values are averages of repeats, as `merge_repeats` makes them.
 
-    Built from ordinary arrays without groups it checks every row. With groups, rows that make no
-    sense (a value that is not finite, a negative weight, an item compared with itself) spoil the
-    fit of their group and no other. Values and weights may be traced by a JAX transformation.
+    Without groups, the constructor checks every row of concrete arrays. With groups, an invalid row
+    (a value that is not finite, a negative weight, an item compared with itself) invalidates the
+    fit of its group only. Values and weights may be traced by a JAX transformation.
     """
 
     a: Int[Array, " rows"]
@@ -84,14 +83,22 @@ class Comparisons(eqx.Module):
         *,
         group: ArrayLike | None = None,
     ) -> "Comparisons":
-        """Comparisons of items, and maybe groups, that have labels: integers or strings.
+        """Comparisons of items, and optionally groups, with labels: integers or strings.
 
-        Items are numbered in the order of their labels, and so are groups. `Fit.item` and
-        `Fit.group` give the label of each score. A float32 column of values keeps its dtype.
+        Items and groups are numbered in the order of their labels. `Fit.item` and `Fit.group` are
+        the labels of each score. A float32 column of values keeps its dtype.
+
+        **Arguments:**
+
+        - `a`, `b`: the labels of the items, one per comparison.
+        - `value`, `weight`: as in `Comparisons`.
+        - `group`: the label of each comparison's group.
+
+        **Returns:** the `Comparisons`.
         """
         first, second = np.asarray(a), np.asarray(b)
         for name, x in (("a", first), ("b", second)):
-            number_labels(name, x[:1] if x.ndim else x)  # refuses what is no label, by name
+            number_labels(name, x[:1] if x.ndim else x)  # checks labels by column
         kinds = [_kind(x) for x in (first, second)]
         if first.shape == second.shape and first.size and kinds[0] != kinds[1]:
             raise ValueError(
@@ -116,25 +123,25 @@ class Comparisons(eqx.Module):
 
     @property
     def partition(self) -> AbstractPartition:
-        """Which group each item belongs to."""
+        """The partition of items into groups."""
         if self.group is None or self.num_groups is None:
             return ONE
         return Segments(self.group, self.num_groups)
 
     @property
     def group_labels(self) -> np.ndarray:
-        """The label of each group, numbers where labels were lost in a transformation."""
+        """The label of each group; its index if a transformation dropped the labels."""
         labels = self.labels.groups
         return np.arange(self.num_groups or 1) if labels is None else labels
 
     @property
     def item_labels(self) -> np.ndarray:
-        """The label of each item, numbers where labels were lost in a transformation."""
+        """The label of each item; its index if a transformation dropped the labels."""
         labels = self.labels.items
         return np.arange(self.num_items) if labels is None else labels
 
     def number_of(self, group: Any) -> int:
-        """The position of a group's label."""
+        """The index of the group with this label."""
         if self.num_groups is None:
             raise TypeError("these comparisons have no groups")
         labels = self.group_labels
@@ -154,11 +161,12 @@ class Comparisons(eqx.Module):
         return self._with_columns(self.value, weight)
 
     def merge_repeats(self) -> "Comparisons":
-        """One row per pair, with the same optimum: weights added up, values averaged by them.
+        """Merge rows of the same pair, with the same optimum: add weights and average values.
 
         The loss of n rows of a pair, Σ w_i (Φ(t) − r_i t), depends on the sums of w and w·r alone.
-        Averages need not be values that one comparison can take, so their support is checked as an
-        interval. Rows of weight 0 are left out. An invalid weight spoils the merged row too.
+        Averages may lie between the values of a discrete law, so merged values are checked against
+        the interval of the support only. Rows of weight 0 are dropped. An invalid weight makes the
+        merged row invalid.
         """
         if not is_concrete(self):
             raise ValueError(
@@ -172,11 +180,11 @@ class Comparisons(eqx.Module):
         signed = np.where(a < b, value, -value)[kept]
         keys = low.astype(np.int64) * self.num_items + high
         pair, first, row = np.unique(keys, return_index=True, return_inverse=True)
-        # Pairs in the order of their first rows: where nothing repeats, rows stay where they are.
+        # Pairs in the order of their first rows: without repeats the order of rows is unchanged.
         order = np.argsort(first)
         pair, row = pair[order], np.argsort(order)[row]
         total = np.bincount(row, weight[kept], pair.size).astype(value.dtype)
-        with np.errstate(invalid="ignore"):  # an infinite weight is invalid, and found later
+        with np.errstate(invalid="ignore"):  # infinite weights are rejected by `fit`
             mean = np.bincount(row, weight[kept] * signed, pair.size).astype(value.dtype) / total
         size = max(self.num_items, 1)
         return self._with_rows(pair // size, pair % size, mean, total, is_merged=True)
@@ -192,14 +200,14 @@ class Comparisons(eqx.Module):
     def _with_rows(
         self, a: ArrayLike, b: ArrayLike, value: ArrayLike, weight: ArrayLike, **changes
     ) -> "Comparisons":
-        """Other rows between the same items of the same groups, which are not checked."""
+        """Comparisons with other rows of the same items and groups, unchecked."""
         columns = {"value": floating(value), "weight": floating(weight)}
         ends = {"a": as_array(a, np.int32), "b": as_array(b, np.int32)}
         labels = Labels(self.labels.groups, self.labels.items)
         return self._replace(**ends, **columns, labels=labels, **changes)
 
     def _replace(self, **changes: Any) -> "Comparisons":
-        """A copy with other fields, unchecked, which keeps the labels."""
+        """A copy with changed fields, unchecked."""
         made = object.__new__(Comparisons)
         for field in dataclasses.fields(Comparisons):
             value = changes.get(field.name, getattr(self, field.name))
@@ -209,7 +217,7 @@ class Comparisons(eqx.Module):
     def _number_groups(
         self, group: ArrayLike, a: ArrayLike, b: ArrayLike
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Number the items of all groups, and return a and b with these numbers."""
+        """Number the items of all groups, and return a and b as these indices."""
         if not is_concrete(group, a, b):
             raise ValueError("a, b and group must not be traced: they set the number of scores")
         first, second = _indices("a", a, self.num_items), _indices("b", b, self.num_items)
@@ -224,14 +232,14 @@ class Comparisons(eqx.Module):
 
 
 def _kind(labels: np.ndarray) -> str:
-    """i for integers, U for text."""
+    """`i` for integers, `U` for text, else the kind of the dtype."""
     if labels.dtype.kind == "O":
         return "U" if all(isinstance(label, str) for label in labels.flat) else "O"
     return {"u": "i", "S": "U"}.get(labels.dtype.kind, labels.dtype.kind)
 
 
 def _indices(name: str, index: ArrayLike, num_items: int) -> np.ndarray:
-    """A vector of item numbers, or an error that names the first bad row."""
+    """Checked indices of items; raises with the first invalid row."""
     array = np.asarray(index)
     if array.size == 0:
         array = array.astype(np.int32)
@@ -252,7 +260,7 @@ def _indices(name: str, index: ArrayLike, num_items: int) -> np.ndarray:
 def _columns_of_groups(
     value: ArrayLike, weight: ArrayLike | None, size: int
 ) -> tuple[Array, Array]:
-    """Values and weights of rows that are judged group by group, when they are fitted."""
+    """Values and weights of grouped rows, whose entries `fit` checks group by group."""
     values = floating(_vector("value", value))
     weights = jnp.ones_like(values) if weight is None else floating(_vector("weight", weight))
     _check_lengths({"a": size, "value": values.size, "weight": weights.size})
@@ -284,7 +292,7 @@ def _numbers(name: str, numbers: ArrayLike) -> np.ndarray:
 def _checked_columns(
     a: np.ndarray, b: np.ndarray, value: ArrayLike, weight: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Values and weights, or an error that names the first bad row."""
+    """Checked values and weights; raises with the first invalid row."""
     values = _numbers("value", value)
     weights = np.ones_like(values) if weight is None else _numbers("weight", weight)
     _check_lengths({"a": a.size, "b": b.size, "value": values.size, "weight": weights.size})

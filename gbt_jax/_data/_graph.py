@@ -8,15 +8,15 @@ from ._comparisons import Comparisons
 
 
 def component_labels(comparisons: Comparisons) -> Array:
-    """For each item the smallest item that comparisons connect it with; works under tracing."""
+    """The smallest item of each item's connected component; works under tracing."""
     return connected_labels(comparisons, comparisons.weight > 0)
 
 
 def connected_labels(comparisons: Comparisons, is_edge: Array) -> Array:
-    """For each item the smallest item that rows with `is_edge` connect it with.
+    """The smallest item of each item's connected component in the graph of rows with `is_edge`.
 
-    The labels of a row's ends hook onto the smaller label of those two, and labels shortcut through
-    labels of labels, so the number of rounds grows with the logarithm of the longest path.
+    Each round hooks the labels of both ends of a row onto the smaller of the two, and shortcuts
+    labels by labels of labels. The number of rounds is logarithmic in the longest path.
     """
     items = jnp.arange(comparisons.num_items, dtype=jnp.int32)
     a, b = jnp.where(is_edge, comparisons.a, comparisons.b), comparisons.b
@@ -27,22 +27,22 @@ def connected_labels(comparisons: Comparisons, is_edge: Array) -> Array:
         offered = jnp.minimum(grand[a], grand[b])
         hooked = labels.at[labels[a]].min(offered).at[labels[b]].min(offered)
         updated = jnp.minimum(hooked[hooked], grand)
-        # Where everything is connected there is nothing left to find.
+        # Stop early if all items are connected.
         return updated, jnp.any(updated != labels) & jnp.any(updated != 0)
 
     return lax.while_loop(lambda state: state[1], advance, (items, jnp.asarray(True)))[0]
 
 
 def components(comparisons: Comparisons) -> np.ndarray:
-    """The number of each item's component, on the host, which compiles nothing for each size."""
+    """The index of each item's component, on the host, without compiling for each size."""
     a, b, weight = (np.asarray(x) for x in (comparisons.a, comparisons.b, comparisons.weight))
     return component_numbers(a, b, weight, comparisons.num_items)
 
 
 def component_numbers(a: np.ndarray, b: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
-    """The number of each item's component, from 0, in the order of their first items, on the host.
+    """The index of each item's component, from 0, in the order of their first items, on the host.
 
-    As `component_labels`, but rows leave as soon as their ends are known to be connected.
+    The algorithm is that of `component_labels`, but drops rows whose ends are already connected.
     """
     label, is_open = np.arange(size), weight > 0
     while is_open.any():
@@ -58,13 +58,13 @@ def component_numbers(a: np.ndarray, b: np.ndarray, weight: np.ndarray, size: in
 
 
 def bridges(comparisons: Comparisons) -> np.ndarray:
-    """Rows without which, alone, their component falls apart.
+    """Rows whose removal disconnects their component.
 
-    Every row outside a spanning forest gets a random number, and marks with it the way between its
-    ends in the forest: marks add up bit by bit to 0 exactly on rows of the forest that no other
-    row goes around (a false 0 has a chance of 2⁻⁶⁴ a row).
+    Every row outside a spanning forest gets a random number, which marks the path between its ends
+    in the forest. The XOR of the marks of a forest row is 0 if and only if no other row closes a
+    cycle through it (up to a probability of 2⁻⁶⁴ per row).
     """
-    # Imported where it is used, as below: it takes as long as half of JAX.
+    # Imported here because the import takes half as long as that of JAX.
     import scipy.sparse.csgraph
 
     a, b = np.asarray(comparisons.a), np.asarray(comparisons.b)
@@ -74,7 +74,7 @@ def bridges(comparisons: Comparisons) -> np.ndarray:
     forest = scipy.sparse.csgraph.minimum_spanning_tree(number)
     num_components, label = scipy.sparse.csgraph.connected_components(forest, directed=False)
     in_forest = np.zeros(a.size, bool)
-    # Parallel rows have been added up in `number`: the first row of a pair stands for them.
+    # `number` sums parallel rows: the first row of a pair represents them.
     pair = np.minimum(a, b).astype(np.int64) * size + np.maximum(a, b)
     tree = forest.tocoo()
     wanted = np.minimum(tree.row, tree.col).astype(np.int64) * size + np.maximum(tree.row, tree.col)
@@ -85,7 +85,7 @@ def bridges(comparisons: Comparisons) -> np.ndarray:
     random = np.random.default_rng(0).integers(1, 2**63, outside.size).astype(np.uint64)
     np.bitwise_xor.at(marks, a[outside], random)
     np.bitwise_xor.at(marks, b[outside], random)
-    # One more item above a root of every component makes the forest a tree, walked from its leaves.
+    # An additional item above a root of every component makes the forest a tree.
     roots = np.unique(label, return_index=True)[1]
     links = (np.ones(num_components), (np.full(num_components, size), roots))
     forest.resize(size + 1, size + 1)

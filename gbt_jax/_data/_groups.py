@@ -1,7 +1,7 @@
-"""Rows in the order of their groups, on the host.
+"""Rows sorted by group, on the host.
 
-Groups share the model and nothing else. A batch of them is a disjoint union of comparison graphs:
-item i of two groups is two items, with a score each, numbered group by group.
+Groups are fitted independently under one model. A batch of groups is a disjoint union of comparison
+graphs: item i of two groups is two items with separate scores, numbered group by group.
 """
 
 from typing import NamedTuple
@@ -12,22 +12,22 @@ from ._comparisons import Comparisons
 
 
 class GroupedRows(NamedTuple):
-    """Rows sorted by group, with items numbered within their group. Arrays of NumPy."""
+    """Rows sorted by group, with indices of items within their group, as NumPy arrays."""
 
-    row: np.ndarray  # where each row stands in the comparisons
-    row_offsets: np.ndarray  # the rows of group g are row_offsets[g]:row_offsets[g + 1],
-    item_offsets: np.ndarray  # and its items item_offsets[g]:item_offsets[g + 1]
+    row: np.ndarray  # the position of each row in the comparisons
+    row_offsets: np.ndarray  # the rows of group g are row_offsets[g]:row_offsets[g + 1]
+    item_offsets: np.ndarray  # the items of group g are item_offsets[g]:item_offsets[g + 1]
     a: np.ndarray
     b: np.ndarray
 
     @property
     def num_rows(self) -> np.ndarray:
-        """Of each group."""
+        """The number of rows of each group."""
         return np.diff(self.row_offsets)
 
     @property
     def num_items(self) -> np.ndarray:
-        """Of each group."""
+        """The number of items of each group."""
         return np.diff(self.item_offsets)
 
     @property
@@ -37,7 +37,7 @@ class GroupedRows(NamedTuple):
 
 
 def sort_by_group(comparisons: Comparisons) -> GroupedRows:
-    """The rows of comparisons, group by group; those without groups are one."""
+    """The rows of comparisons sorted by group; comparisons without groups are one group."""
     labels = comparisons.labels
     if labels.layout is None:
         labels.layout = _layout(comparisons)

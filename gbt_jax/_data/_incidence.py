@@ -1,6 +1,6 @@
 """The incidence matrix B: row i has +1 at a and −1 at b, so that (B θ)_i = θ_a − θ_b.
 
-The one place that knows how a row's predictor depends on the scores. Functions take a vector of
+Only this file defines how the predictor of a row depends on the scores. Functions take a vector of
 items or rows, or a matrix with one column for each of several problems.
 """
 
@@ -27,13 +27,13 @@ def transpose(comparisons: Comparisons, rows: Array, onto: Array | None = None) 
 
 
 def item_sums(comparisons: Comparisons, rows: Array) -> Array:
-    """|B|ᵀ rows: for each item the sum of its rows."""
+    """|B|ᵀ rows: the sum over the rows of each item."""
     added = _zeros(comparisons, rows).at[comparisons.a].add(rows, **IN_RANGE)
     return added.at[comparisons.b].add(rows, **IN_RANGE)
 
 
 def item_maxima(comparisons: Comparisons, rows: Array) -> Array:
-    """For each item the largest of its rows, which are not negative; 0 without any."""
+    """The maximum over the rows of each item, for non-negative entries; 0 without rows."""
     found = _zeros(comparisons, rows).at[comparisons.a].max(rows, **IN_RANGE)
     return found.at[comparisons.b].max(rows, **IN_RANGE)
 
@@ -49,9 +49,9 @@ def weighted_product(
 ) -> Array:
     """(diag(diagonal) + Bᵀ diag(weights) B) x.
 
-    On a CPU it goes block by block, so that what a row needs stays in the cache. Rows from
-    `num_used` on have no weight: blocks of them take no time. The last bits of an item's sum depend
-    on where its rows are cut into blocks: `in_blocks=False` sums independently of a row's position.
+    On a CPU the product is evaluated block by block, so that the data of a block stay in the cache.
+    Rows from `num_used` on have weight 0: whole blocks of them are skipped. The last bits of an
+    item's sum depend on where blocks end within its rows; `in_blocks=False` avoids that.
     """
 
     def whole(x: Array) -> Array:
@@ -84,7 +84,7 @@ def weighted_product(
 
 
 def weighted_matrix(comparisons: Comparisons, weights: Array, diagonal: Array) -> Array:
-    """A matrix with these off-diagonal entries of Bᵀ diag(weights) B, and the given diagonal."""
+    """A matrix with the off-diagonal entries of Bᵀ diag(weights) B, and the given diagonal."""
     size = comparisons.num_items
     half = jnp.zeros((size, size), weights.dtype)
     half = half.at[comparisons.a, comparisons.b].add(-weights)
@@ -94,7 +94,7 @@ def weighted_matrix(comparisons: Comparisons, weights: Array, diagonal: Array) -
 def group_columns(
     comparisons: Comparisons, rows: Array | np.ndarray, member: np.ndarray, count: int
 ) -> Array:
-    """Bᵀ with the rows of each of `count` sets added up, items × sets; scaled by `rows`."""
+    """Bᵀ diag(rows) with the columns of each of `count` sets summed, items × sets."""
     columns = jnp.zeros((comparisons.num_items, count), rows.dtype)
     columns = columns.at[comparisons.a, member].add(rows)
     return columns.at[comparisons.b, member].add(-rows)
@@ -103,7 +103,7 @@ def group_columns(
 def item_sums_on_host(
     a: np.ndarray, b: np.ndarray, rows: np.ndarray, size: int, *, sign: int = 1
 ) -> np.ndarray:
-    """`item_sums` with NumPy, which compiles nothing for each size; `transpose` by a sign of −1."""
+    """`item_sums` with NumPy, without compiling for each size; `transpose` for a sign of −1."""
     return np.bincount(a, rows, size) + sign * np.bincount(b, rows, size)
 
 

@@ -10,10 +10,10 @@ from .._util._arrays import ArrayLike
 
 @final
 class Labels:
-    """The labels of groups and items, beside the arrays: `None` where there are none.
+    """The labels of groups and items; `None` without labels.
 
-    A pytree without leaves and without content: transformations neither see labels, so that other
-    ones cause no retracing, nor keep them. `layout` keeps what `sort_by_group` found.
+    A pytree without leaves and content: other labels cause no retracing, and transformations drop
+    labels. `layout` caches the result of `sort_by_group`.
     """
 
     def __init__(self, groups: np.ndarray | None = None, items: np.ndarray | None = None):
@@ -29,7 +29,7 @@ jax.tree_util.register_pytree_node(Labels, lambda _: ((), None), lambda *_: Labe
 
 
 def number_labels(name: str, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """(distinct labels ascending, the number of each entry's label) of integers or strings."""
+    """(sorted distinct labels, index of each entry's label) of integers or strings."""
     array = np.asarray(labels)
     if array.dtype.kind == "O" and all(isinstance(label, str) for label in array.flat):
         array = array.astype(str)
@@ -42,7 +42,7 @@ def number_labels(name: str, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]
         )
     if array.dtype.kind in "iu":
         return np.unique(array, return_inverse=True)
-    # A dictionary finds the distinct strings in a tenth of the time of sorting them all.
+    # A dictionary finds the distinct strings in a tenth of the time of a sort.
     first: dict[Any, int] = {}
     seen = np.fromiter((first.setdefault(x, len(first)) for x in array.tolist()), np.int64)
     distinct = np.array(list(first), array.dtype)
@@ -55,10 +55,10 @@ def number_labels(name: str, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]
 class Nodes(NamedTuple):
     """Items of groups, numbered together, group by group."""
 
-    a: np.ndarray  # the number of each row's first item,
-    b: np.ndarray  # and of its second
+    a: np.ndarray  # the index of each row's first item
+    b: np.ndarray  # the index of each row's second item
     group: np.ndarray  # the group of each item, ascending
-    item: np.ndarray  # and which item of the group it is
+    item: np.ndarray  # the index of each item within its group
 
 
 def number_nodes(group: np.ndarray, a: np.ndarray, b: np.ndarray, num_items: int) -> Nodes:

@@ -1,8 +1,7 @@
-"""Independent problems side by side, and sums and maxima over each of them.
+"""Partitions of vectors into independent problems, with sums and maxima over each problem.
 
-Problems laid one after the other (one per group, say) are one problem whose graph falls apart. What
-a solver needs to treat them so, each with its own step lengths and its own end, is to know which
-problem an entry belongs to.
+Concatenated problems (such as groups) are one problem with a disconnected graph. To give each of
+them its own step lengths and its own end, a solver needs the problem of each entry.
 """
 
 import abc
@@ -19,15 +18,15 @@ from .._util._arrays import gather
 
 
 class AbstractPartition(eqx.Module):
-    """Which problem each entry of a vector belongs to.
+    """A partition of the entries of a vector into problems.
 
-    What belongs to a problem as a whole has the shape `shape`: () for one problem.
+    Quantities with one number per problem have the shape `shape`: () for one problem.
     """
 
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """Of a quantity with one number per problem."""
+        """The shape of a quantity with one number per problem."""
 
     @abc.abstractmethod
     def total(self, entries: Array) -> Array:
@@ -43,11 +42,11 @@ class AbstractPartition(eqx.Module):
 
     @abc.abstractmethod
     def spread(self, per_problem: Array) -> Array:
-        """For each entry the number of its problem."""
+        """Broadcast one number per problem to the entries."""
 
     @abc.abstractmethod
     def at(self, index: Array) -> "AbstractPartition":
-        """The partition of rows that refer to entries, row i to entry `index[i]`."""
+        """The partition of rows, where row i belongs to the problem of entry `index[i]`."""
 
 
 @final
@@ -72,11 +71,11 @@ class One(AbstractPartition):
         return jnp.max(entries, axis=0, initial=0)
 
     def spread(self, per_problem: Array) -> Array:
-        """The number itself."""
+        """The number, which broadcasts."""
         return per_problem
 
     def at(self, index: Array) -> "One":
-        """One problem."""
+        """The same partition."""
         del index
         return self
 
@@ -108,16 +107,16 @@ class Columns(AbstractPartition):
         return jnp.max(entries, axis=0, initial=0)
 
     def spread(self, per_problem: Array) -> Array:
-        """One row of numbers, which broadcasts."""
+        """The vector of numbers, which broadcasts."""
         return per_problem
 
     def at(self, index: Array) -> "Columns":
-        """Rows have the same columns."""
+        """The same partition."""
         del index
         return self
 
 
-TILE = 8  # entries: small groups are filled up to a multiple
+TILE = 8  # entries: groups are padded to a multiple
 
 
 @final
@@ -149,11 +148,11 @@ class Segments(AbstractPartition):
         return start.at[self.index].max(entries, indices_are_sorted=self.is_sorted)
 
     def spread(self, per_problem: Array) -> Array:
-        """Gathered by the index."""
+        """Gather by the index."""
         return gather(per_problem, self.index)
 
     def at(self, index: Array) -> "Segments":
-        """The segments of rows, which may be in any order."""
+        """The segments of rows, in any order."""
         return Segments(self.index[index], self.count, is_sorted=False)
 
 
@@ -161,9 +160,9 @@ class Segments(AbstractPartition):
 class Tiles(AbstractPartition):
     """Entries in tiles of `TILE`, each of which belongs to problem `index[tile]`, ascending.
 
-    A problem fills up its last tile with entries that nothing refers to. Entry i is in tile i mod
-    (number of tiles): what is done inside of tiles is then arithmetic of whole vectors, and sums
-    and gathers run over tiles alone.
+    The last tile of a problem is padded with unused entries. Entry i is in tile i mod (number of
+    tiles): operations inside tiles are then arithmetic of whole vectors, and segment sums and
+    gathers run over tiles only.
     """
 
     index: Int[Array, " tiles"]
@@ -176,19 +175,19 @@ class Tiles(AbstractPartition):
 
     def total(self, entries: Array) -> Array:
         """Sums of tiles, then of segments of them."""
-        return self._segments.total(_by_halves(jnp.add, list(self._as_tiles(entries))))
+        return self._segments.total(_reduce(jnp.add, list(self._as_tiles(entries))))
 
     def inner(self, x: Array, y: Array) -> Array:
         """Sums of products."""
         pairs = zip(self._as_tiles(x), self._as_tiles(y), strict=True)
-        return self._segments.total(_by_halves(jnp.add, [one * other for one, other in pairs]))
+        return self._segments.total(_reduce(jnp.add, [one * other for one, other in pairs]))
 
     def largest(self, entries: Array) -> Array:
         """Maxima of tiles, then of segments of them."""
-        return self._segments.largest(_by_halves(jnp.maximum, list(self._as_tiles(entries))))
+        return self._segments.largest(_reduce(jnp.maximum, list(self._as_tiles(entries))))
 
     def spread(self, per_problem: Array) -> Array:
-        """One number for each tile, repeated."""
+        """Gather one number per tile, and repeat it."""
         return jnp.tile(self._segments.spread(per_problem), TILE)
 
     def at(self, index: Array) -> Segments:
@@ -203,8 +202,8 @@ class Tiles(AbstractPartition):
         return entries.reshape(TILE, -1, *entries.shape[1:])
 
 
-def _by_halves(combine: Callable[[Array, Array], Array], terms: list[Array]) -> Array:
-    """All combined, in an order that does not depend on how it is compiled."""
+def _reduce(combine: Callable[[Array, Array], Array], terms: list[Array]) -> Array:
+    """Reduce the terms pairwise, in an order that does not depend on compilation."""
     while len(terms) > 1:
         half = len(terms) // 2
         terms = [combine(x, y) for x, y in zip(terms[:half], terms[half:], strict=True)]
