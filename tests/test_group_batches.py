@@ -97,7 +97,7 @@ def mesh():
 def first_chunk(rows):
     """What the solver gets for the first chunk, and its options."""
     data = _batch._Data.of(MODEL, rows, None)
-    ((plan,), *_) = _batch._in_lanes(data.layout, 1)
+    ((plan,), *_) = _batch._batch_plans(data.layout, 1)
     chunk = data.pack(*plan)
     options = {"shape": chunk.shape, "solver": gbt.solvers.NewtonCG(), "max_steps": 9}
     return data.input(chunk), {**options, "known": Known(), "is_merged": False}

@@ -1,17 +1,17 @@
-"""The order of rows in which consecutive scatter-adds hit different items."""
+"""Permute rows so that consecutive scatter-adds hit different items."""
 
 import numpy as np
 
 _LANES, _LANE_ROWS = 8, 512
-_RUNS = 0.25  # of all rows that repeat an item of the row before: then order matters
+_RUNS = 0.25  # the share of rows that repeat an item of the row before, above which order matters
 
 
 def interleaved_order(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
-    """Numbers of rows in a better order, or None if theirs is good.
+    """A permutation of rows that interleaves runs of one item, or None if there are few of them.
 
-    Tables are often sorted by an item. Consecutive rows of one item are added to the same entry,
-    and each addition waits three times as long for the one before as it takes. So the eight parts
-    of each block of rows are interleaved; the rest has too few rows to matter.
+    Tables are often sorted by item. Consecutive rows of one item are added to the same entry, and
+    waiting for the previous addition takes three times as long as an addition. So the eight parts
+    of each block of rows are interleaved; the remaining rows are too few to matter.
     """
     block = _LANES * _LANE_ROWS
     whole = a.size // block * block

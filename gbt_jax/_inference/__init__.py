@@ -1,1 +1,1 @@
-"""From a model and comparisons to certified scores."""
+"""Fitting: certified scores from a model and comparisons."""

@@ -1,4 +1,4 @@
-"""Fits of many groups in one call: packed into chunks of a few shapes, each solved on its own."""
+"""Fits of many groups in one call, packed into separately solved chunks of a few shapes."""
 
 import functools
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ from .._util._threads import in_threads, num_workers
 from ..laws import AbstractRootLaw
 from ..solvers._solvers import NewtonCG
 from ._existence import may_be_unbounded, unbounded_items
-from ._gauge import is_firm
+from ._gauge import is_prior_strong
 from ._optimum import Known, find_optimum
 from ._results import RESULTS
 
 
 class Answer(NamedTuple):
-    """Scores, and for each group what is known of them. Arrays of JAX or NumPy."""
+    """Scores, and the statistics of each group's fit, as JAX or NumPy arrays."""
 
     scores: Any
     result_code: Any
@@ -50,7 +50,7 @@ def fit_groups(
     progress: bool,
     sharding: Mesh | NamedSharding | None,
 ) -> Answer:
-    """Fit every group: the same scores as one by one, in a fraction of the time."""
+    """Fit every group: the same scores as separate fits, in a fraction of the time."""
     data = _Data.of(model, comparisons, initial)
     answers = _blank_answers(comparisons)
     bar = Progress(len(comparisons), enabled=progress)
@@ -59,14 +59,14 @@ def fit_groups(
     solve_chunk = _quick_solve_chunk() if len(comparisons) <= QUICK_ROWS else _solve_chunk
 
     def work(plans: list[_Plan]) -> int:
-        """Solve chunks of one shape, and put the answers where they belong."""
+        """Solve chunks of one shape, store their answers, and return the number of rows."""
         chunks = [data.pack(*one) for one in plans]
         inputs = [data.input(chunk) for chunk in chunks]
         options = {
             "shape": chunks[0].shape,
             "solver": solver,
             "max_steps": max_steps,
-            "known": Known(all(_is_firm(one) for one in inputs)),
+            "known": Known(all(_is_prior_strong(one) for one in inputs)),
             "is_merged": comparisons.is_merged,
         }
         if mesh is None:
@@ -81,7 +81,7 @@ def fit_groups(
         return sum(chunk.rows.size for chunk in chunks)
 
     # One thread per core: each solves a chunk at a time, so memory is bounded by the chunks.
-    for done in in_threads(work, _in_lanes(data.layout, lanes), _num_workers(lanes)):
+    for done in in_threads(work, _batch_plans(data.layout, lanes), _num_workers(lanes)):
         bar.advance(done)
     bar.close()
     return Answer(*(as_array(x) for x in answers))  # compiles nothing
@@ -106,7 +106,7 @@ def _store(answers: Answer, chunk: Chunk, answer: Answer) -> None:
 
 
 class _Input(NamedTuple):
-    """A chunk as the solver takes it; arrays of NumPy, or of JAX in the law."""
+    """The input of the solver for a chunk, as NumPy arrays; those of the law may be of JAX."""
 
     law: AbstractRootLaw
     owner: Any
@@ -121,7 +121,7 @@ class _Input(NamedTuple):
 
 
 class _Data(NamedTuple):
-    """Everything on the host, rows in the order of groups."""
+    """The data on the host, with rows sorted by group."""
 
     model: Model
     layout: GroupedRows
@@ -155,14 +155,14 @@ class _Data(NamedTuple):
     def input(self, chunk: Chunk) -> _Input:
         std = self.prior_std[chunk.nodes]
         inputs = _Input(
-            # Padding has the parameters of any row.
+            # Padding rows may have the parameters of any row.
             self.model.law.at_rows(chunk.pad(self.layout.row)),
             chunk.owner,
             chunk.a,
             chunk.b,
             chunk.pad(self.value),
             chunk.pad(self.weight),
-            # A smaller σ of padding does not widen anybody's error bound.
+            # Error bounds use the largest σ, so padding takes the smallest.
             chunk.at_items(std, std.min(initial=np.inf)),
             chunk.at_items(self.prior_mean[chunk.nodes], 0),
             None if self.initial is None else chunk.at_items(self.initial[chunk.nodes], 0),
@@ -176,7 +176,7 @@ class _Data(NamedTuple):
 
 
 class _Union(NamedTuple):
-    """The groups of a chunk as one problem; those without an optimum keep no comparisons."""
+    """The groups of a chunk as one problem, without the comparisons of unbounded groups."""
 
     model: Model
     comparisons: Comparisons
@@ -187,8 +187,8 @@ class _Union(NamedTuple):
 _Plan = tuple[Shape, np.ndarray]
 
 
-def _in_lanes(layout: GroupedRows, lanes: int) -> Iterator[list[_Plan]]:
-    """The plans of all chunks, up to `lanes` of one shape at a time."""
+def _batch_plans(layout: GroupedRows, lanes: int) -> Iterator[list[_Plan]]:
+    """Yield the plans of all chunks, in lists of up to `lanes` with the same shape."""
     plans: list[_Plan] = []
     for one in plan(layout.num_items, layout.num_rows, max(lanes, _num_workers(lanes))):
         if plans and (plans[0][0] != one[0] or len(plans) == lanes):
@@ -203,12 +203,14 @@ def _num_workers(lanes: int) -> int:
     return 1 if lanes > 1 else num_workers()
 
 
-def _is_firm(inputs: _Input) -> bool:
-    return is_firm(inputs.prior_std, inputs.a, inputs.b, inputs.weight, inputs.prior_std.size)
+def _is_prior_strong(inputs: _Input) -> bool:
+    return is_prior_strong(
+        inputs.prior_std, inputs.a, inputs.b, inputs.weight, inputs.prior_std.size
+    )
 
 
 def _empty_chunk(inputs: _Input) -> _Input:
-    """A chunk without comparisons, for a device that has nothing left to do."""
+    """A chunk without comparisons, for an idle device."""
     return inputs._replace(weight=np.zeros_like(inputs.weight), value=np.zeros_like(inputs.value))
 
 
@@ -275,7 +277,7 @@ def _quick_solve_chunk():
 def _solve_sharded(
     inputs: _Input, tolerances: Array | None, *, mesh: Mesh, **options: Any
 ) -> Answer:
-    """One chunk per device, stacked: no device waits for another inside a loop."""
+    """Solve one chunk per device: devices do not synchronise inside loops."""
 
     def on_one_device(inputs, tolerances):
         one = jax.tree.map(lambda leaf: leaf[0], inputs)
@@ -288,12 +290,12 @@ def _solve_sharded(
         mesh=mesh,
         in_specs=(spec, everywhere),
         out_specs=spec,
-        check_vma=False,  # nothing is replicated that could get out of step
+        check_vma=False,  # outputs are not replicated
     )(inputs, tolerances)
 
 
 def _mesh_of_groups(sharding: object) -> Mesh:
-    """The devices of a mesh in a row. `shard_map` places data on axes of the type Auto alone."""
+    """The devices of a mesh along one axis, of type Auto as `shard_map` requires."""
     mesh = sharding.mesh if isinstance(sharding, NamedSharding) else sharding
     if not isinstance(mesh, Mesh):
         raise TypeError(

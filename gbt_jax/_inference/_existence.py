@@ -1,4 +1,4 @@
-"""Whether a finite optimum exists where some scores have no prior."""
+"""Existence of a finite optimum if some scores have no prior."""
 
 from typing import Any, NamedTuple
 
@@ -9,51 +9,50 @@ from .._model import Model, precision_on_host
 
 
 def may_be_unbounded(model: Model) -> bool:
-    """Whether some score has no prior, under a law that lets it grow; for concrete models."""
+    """Whether some score has no prior, under a law that allows separation; for concrete models."""
     is_bounded = np.isfinite(np.asarray(model.law.max_value)).any()
     return bool(np.isinf(np.asarray(model.prior_std)).any() and is_bounded)
 
 
 class Unbounded(NamedTuple):
-    """Items whose scores have no bound, and whether all items are known to be connected."""
+    """Items whose scores are unbounded, and whether all items are known to be connected."""
 
     items: np.ndarray
     is_connected: bool
 
 
 def unbounded_items(model: Model, comparisons: Comparisons) -> Unbounded:
-    """Items whose scores would grow without bound (separation): no finite optimum exists then.
+    """Items whose scores grow without bound (separation), so that no finite optimum exists.
 
     The loss decreases without bound as a set of items moves up if and only if each of its
     comparisons with other items has the extreme value r = r_max in favour of the set, and no item
     of the set has a prior. In the directed graph with an arrow from loser to winner for extreme
     values, and arrows both ways for other values and between all items with a prior, an optimum
     exists if and only if each connected component is strongly connected (Ford's condition for the
-    Bradley-Terry model). Returned are the items of strong components that no arrow leaves; if these
-    have a prior all others fall, and the items of strong components that no arrow enters are
-    returned.
+    Bradley-Terry model). The result is the items of strong components that no arrow leaves. If
+    those have a prior, the other scores decrease without bound, and the result is the items of
+    strong components that no arrow enters.
     """
     from scipy.sparse.csgraph import connected_components
 
     values, counts = np.asarray(comparisons.value), np.asarray(comparisons.weight) > 0
-    # Values from here on are extreme, up to rounding: one number, or one per row.
+    # Values from `top` on are extreme, up to rounding: one number, or one per row.
     top = np.asarray(model.law.max_value, values.dtype) * (1 - 64 * np.finfo(values.dtype).eps)
     a, b = np.asarray(comparisons.a), np.asarray(comparisons.b)
     a_loses, b_loses = values <= -top, values >= top
-    # An arrow to the winner, and one back unless the value is extreme. Rows of weight 0 become
-    # loops.
+    # An arrow to the winner, and one back unless the value is extreme; rows of weight 0 are loops.
     low, high = np.where(a_loses, a, b), np.where(a_loses, b, a)
     back = np.flatnonzero(counts & ~a_loses & ~b_loses)
     precision = precision_on_host(model, comparisons, comparisons.value.dtype)
-    # All items with a prior are connected by way of one more node.
+    # An additional node connects all items with a prior.
     with_prior = np.flatnonzero(precision > 0).astype(a.dtype)
     node = np.full(with_prior.size, comparisons.num_items, a.dtype)
     tails = np.concatenate([low, high[back], with_prior, node])
     heads = np.concatenate([np.where(counts, high, low), low[back], node, with_prior])
     arrows = _adjacency(tails, heads, comparisons.num_items + min(with_prior.size, 1))
     num_strong, strong = connected_components(arrows, directed=True, connection="strong")
-    if num_strong <= 1:  # as usual: no need to search again
-        # A prior connects items too, but comparisons may not.
+    if num_strong <= 1:  # the usual case: no second search
+        # Items with a prior are connected here even if comparisons do not connect them.
         return Unbounded(np.zeros(0, int), is_connected=not with_prior.size)
     num_weak, weak = connected_components(arrows, directed=True, connection="weak")
     if num_weak == num_strong:
@@ -72,9 +71,8 @@ def unbounded_items(model: Model, comparisons: Comparisons) -> Unbounded:
 def _adjacency(tails: np.ndarray, heads: np.ndarray, size: int) -> Any:
     """A sparse matrix with an entry from each tail to each of its heads.
 
-    SciPy sorts pairs to find parallel ones, which takes three times as long as counting does:
-    arrows as the only entries of their rows are ordered by heads when their matrix is transposed,
-    and then by tails when this one is.
+    SciPy sorts pairs to find parallel ones, which takes three times as long as a counting sort. In
+    a matrix with one arrow per row, two transpositions sort arrows by head and then by tail.
     """
     import scipy.sparse
 

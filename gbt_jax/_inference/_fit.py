@@ -1,4 +1,4 @@
-"""`Fit`: scores, what is known about them, and the fits of single groups."""
+"""`Fit`: scores with error bounds and status, and the fits of single groups."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple, final
@@ -21,7 +21,7 @@ _NAMED = 10  # items or groups in a message
 
 
 class FitError(RuntimeError):
-    """A fit failed; `fit` holds what was found, with its `result`."""
+    """Raised if a fit fails; `fit` is the failed fit, with its `result`."""
 
     def __init__(self, message: str, fit: "Fit"):
         super().__init__(message)
@@ -29,7 +29,7 @@ class FitError(RuntimeError):
 
 
 class Stats(NamedTuple):
-    """The work that a fit took."""
+    """Iteration counts of a fit."""
 
     newton_steps: Array
     cg_steps: Array
@@ -37,17 +37,17 @@ class Stats(NamedTuple):
 
 @final
 class Fit(eqx.Module):
-    """Scores, and what is known about them.
+    """Scores, with their error bound and status.
 
     - `scores`: θ*, one per item (of each group); a higher score is better. NaN where data are
       invalid or no finite optimum exists.
-    - `error_bound`: at least ‖scores − θ*‖₂, certified: σ² times ‖∇L‖ and a bound of its rounding
-      errors; inf without a prior.
+    - `error_bound`: a certified upper bound of ‖scores − θ*‖₂: σ² times the sum of ‖∇L‖ and a bound
+      of its rounding errors; inf without a prior.
     - `gradient_norm`: ‖∇L‖₂ at the scores.
-    - `result`: how the fit ended. It is `RESULTS.successful` only if the gradient, computed anew
-      from the comparisons, is zero up to rounding, or if the error bound meets the tolerances.
+    - `result`: how the fit ended. It is `RESULTS.successful` only if the gradient, recomputed from
+      the comparisons, is zero up to rounding, or if the error bound meets the tolerances.
     - `stats`: the numbers of Newton and conjugate-gradient steps.
-    - `model`, `comparisons`: what was fitted.
+    - `model`, `comparisons`: the arguments of `fit`.
 
     With groups, `error_bound`, `gradient_norm`, `result` and `stats` have one entry per group.
     `fit[label]` is the fit of one group, and a fit iterates over the labels of its groups.
@@ -99,7 +99,7 @@ class Fit(eqx.Module):
         return f"Fit({self.comparisons!r}, {self.result!r})"
 
     def failures(self) -> dict[Any, str]:
-        """What went wrong, for the label of each group whose fit was not successful."""
+        """The label of each group whose fit failed, with an error message."""
         if self.comparisons.num_groups is None:
             raise TypeError("this fit has no groups: see its result")
         layout, messages = sort_by_group(self.comparisons), {}
@@ -110,7 +110,7 @@ class Fit(eqx.Module):
 
 
 def select_groups(fitted: Fit, start: int, stop: int) -> Fit:
-    """The fit of the groups with these numbers.
+    """The fit of the groups `start` to `stop` − 1.
 
     On the host: JAX would compile a slice for every start.
     """
@@ -145,7 +145,7 @@ def select_groups(fitted: Fit, start: int, stop: int) -> Fit:
 
 
 def fit_of_group(fitted: Fit, number: int) -> Fit:
-    """The fit of one group, with items of its own."""
+    """The fit of one group, with items numbered within the group."""
     one = select_groups(fitted, number, number + 1)
     rows = one.comparisons
     prior = (np.asarray(x) for x in (one.model.prior_std, one.model.prior_mean))
@@ -175,9 +175,9 @@ def _part(parameter: Array, comparisons: Comparisons, groups: slice, items: slic
 
 
 def explain(fitted: Fit, numbers: np.ndarray | None = None) -> str:
-    """What went wrong, with the row, the items or the groups that are concerned.
+    """The error message of a failed fit, with the row, items or groups concerned.
 
-    `numbers` are those of the rows in the data that a group was taken from.
+    `numbers` are the indices of the rows in the data of all groups.
     """
     if fitted.comparisons.num_groups is not None:
         failures = fitted.failures()
@@ -197,13 +197,13 @@ def explain(fitted: Fit, numbers: np.ndarray | None = None) -> str:
 
 
 def check_fit(fitted: object) -> None:
-    """Raise for what is no `Fit`."""
+    """Raise `TypeError` unless the argument is a `Fit`."""
     if not isinstance(fitted, Fit):
         raise TypeError(f"a Fit is needed, not {type(fitted).__name__}")
 
 
 def refuse_groups(fitted: object, function: str, reason: str) -> None:
-    """Raise for a fit with groups, and say how `function` is called for one of them."""
+    """Raise `TypeError` for a fit with groups, with the call of `function` for one group."""
     check_fit(fitted)
     assert isinstance(fitted, Fit)
     if fitted.comparisons.num_groups is not None:

@@ -1,19 +1,19 @@
-"""The null space of the comparisons: one common level for each connected component.
+"""The gauge: the null space of the comparisons, one common level for each connected component.
 
 Comparisons depend on differences, so for the indicator 1_c of a component the data part of the
 Hessian has M 1_c = p, the prior's precisions there, and the data part of the gradient sums to zero
-over c. The level of c is decided by the prior alone: at the optimum Σ_c p (θ − μ) = 0. Where p is 0
-or so small that the rounding errors of the data exceed it, neither a gradient nor a linear solve
-can find that level; they drift along 1_c instead. With the shares
+over c. Only the prior determines the level of c: at the optimum Σ_c p (θ − μ) = 0. If p is 0 or
+below the rounding errors of the data, neither a gradient nor a linear solve determines the level,
+and both drift along 1_c. With the shares
 
     q = p/Σ_c p,  or 1/|c| and μ = 0 where the component has no prior,
 
-the level is known exactly, and removed wherever it could enter:
+the level is known exactly, and projected out of
 
     scores      θ ↦ θ − 1 qᵀ(θ − μ)    have Σ_c p (θ − μ) = 0 (mean zero without a prior),
                                        in every component of a problem that has a weak prior,
-    directions  x ↦ x − 1 qᵀx          keep that,
-    residuals   r ↦ r − q 1ᵀr          have the sum zero that gradients have on such scores.
+    directions  x ↦ x − 1 qᵀx          preserve that,
+    residuals   r ↦ r − q 1ᵀr          have sum zero, like gradients at such scores.
 
 The last two are transposes of each other, which makes this the deflation of conjugate gradients by
 1_c; M maps directions with qᵀx = 0 to residuals with 1ᵀr = 0, and is positive definite on them.
@@ -40,17 +40,17 @@ Projector = Callable[[Array], Array]
 
 
 class AbstractGauge(eqx.Module):
-    """What fixes the common level of each connected component."""
+    """The gauge of a problem: it fixes the common level of each connected component."""
 
-    level: eqx.AbstractVar[Array]  # of each item's component, as the prior expects it
+    level: eqx.AbstractVar[Array]  # of each item's component, according to the prior
 
     @abc.abstractmethod
     def centre(self, scores: Array) -> Array:
-        """Scores at the level that the prior decides, or with mean zero where there is none."""
+        """Scores at the level that the prior determines, or with mean zero without a prior."""
 
     @abc.abstractmethod
     def centre_relative(self, x: Array) -> Array:
-        """The same of scores less `level`: where that is large, none of their digits are lost."""
+        """`centre` of scores minus `level`, which avoids cancellation if `level` is large."""
 
     @abc.abstractmethod
     def project_direction(self, x: Array) -> Array:
@@ -62,19 +62,19 @@ class AbstractGauge(eqx.Module):
 
     @abc.abstractmethod
     def skip_if_regularised(self, project: Projector) -> Projector:
-        """A projection that costs nothing where there is nothing to project.
+        """A projection that is skipped if no component needs it.
 
-        For loops that are not differentiated: JAX cannot transpose the choice under `vmap`.
+        For loops that are not differentiated: JAX cannot transpose the condition under `vmap`.
         """
 
     @abc.abstractmethod
     def fill(self, matrix: Array) -> Array:
-        """The Hessian M with κ q qᵀ added, which makes it definite and changes no solution."""
+        """The Hessian M plus κ q qᵀ, which is definite and has the same solutions."""
 
 
 @final
 class Regularised(AbstractGauge):
-    """The prior determines every level firmly: nothing is projected."""
+    """The gauge of a problem whose prior determines every level: nothing is projected."""
 
     level: Array
 
@@ -95,7 +95,7 @@ class Regularised(AbstractGauge):
         return r
 
     def skip_if_regularised(self, project: Projector) -> Projector:
-        """The projection, which does nothing."""
+        """The projection, which is the identity."""
         return project
 
     def fill(self, matrix: Array) -> Array:
@@ -105,12 +105,14 @@ class Regularised(AbstractGauge):
 
 @final
 class ComponentGauge(AbstractGauge):
-    """Levels are projected out of those components whose prior is weak or missing."""
+    """The gauge that projects out the levels of components with a weak prior or none."""
 
     component: Array | None  # a label for each item; None where all items are connected
     share: Array  # q
     mean: Array  # μ, or 0 where the component has no prior
-    is_free: Array  # whether the prior of the item's component is weak: its level is projected out
+    is_free: (
+        Array  # whether the prior of the item's component is weak, so its level is projected out
+    )
     is_weak: Array  # whether the item's problem has an item with a weak prior, or none
     level: Array
 
@@ -131,7 +133,7 @@ class ComponentGauge(AbstractGauge):
         return r - self.share * self._totals(r, self.is_free)
 
     def skip_if_regularised(self, project: Projector) -> Projector:
-        """Compute nothing if no component has a weak prior, which is known at run time only."""
+        """Skip the projection if no component has a weak prior, which is known at run time only."""
         return lambda x: lax.cond(jnp.any(self.is_free), lambda x: project(x), lambda x: x, x)
 
     def fill(self, matrix: Array) -> Array:
@@ -143,7 +145,7 @@ class ComponentGauge(AbstractGauge):
         return matrix + jnp.where(self.component[:, None] == self.component[None, :], outer, 0)
 
     def _totals(self, x: Array, counts: Array) -> Array:
-        """For each item that counts the sum over its component, for others 0."""
+        """The sum over each item's component, and 0 for items that are not in `counts`."""
         if self.component is None:
             return jnp.where(counts, jnp.sum(x), 0)
         totals = gather(jax.ops.segment_sum(x, self.component, x.size), self.component)
@@ -151,20 +153,17 @@ class ComponentGauge(AbstractGauge):
 
 
 def is_regularised(model: Model, comparisons: Comparisons) -> bool:
-    """Whether the prior is known to determine every level firmly.
-
-    False under tracing, where it is not known.
-    """
+    """Whether the prior determines every level, beyond rounding errors; False under tracing."""
     columns = comparisons.a, comparisons.b, comparisons.weight
     if not is_concrete(model.prior_std, columns):
         return False
-    return is_firm(model.prior_std, *columns, comparisons.num_items)
+    return is_prior_strong(model.prior_std, *columns, comparisons.num_items)
 
 
-def is_firm(
+def is_prior_strong(
     prior_std: ArrayLike, a: ArrayLike, b: ArrayLike, weight: ArrayLike, num_items: int
 ) -> bool:
-    """Whether a prior determines the level of every component beside rows with these weights."""
+    """Whether a prior determines the level of every component, given the weights of rows."""
     if not np.size(prior_std):
         return True
     weights = np.nan_to_num(np.asarray(weight), nan=0, posinf=0, neginf=0)
@@ -176,10 +175,10 @@ def is_firm(
 
 
 def _weak_precision(dtype, total, count):
-    """Precisions up to here are weak: rounding of what the comparisons say may exceed them.
+    """The precision up to which a prior is weak: rounding errors of the data may exceed it.
 
-    `total` is the largest sum of weights of an item, S. Added up one by one its n rows are off by
-    about ε S √n; the square root of ε leaves half of the digits of a level.
+    `total` is the largest sum of weights of an item, S. Sequential summation of its n rows has an
+    error of about ε S √n; the square root of ε leaves half of the digits of a level.
     """
     return float(jnp.finfo(dtype).eps) ** 0.5 * total * count**0.5
 
@@ -192,10 +191,10 @@ def find_gauge(
     is_regularised: bool,
     is_connected: bool = False,
 ) -> AbstractGauge:
-    """The gauge of comparisons, or of several problems side by side.
+    """The gauge of comparisons, or of several concatenated problems.
 
-    `is_regularised` and `is_connected` (all items that were compared are connected, and no item
-    has a prior) say what is known beforehand.
+    `is_regularised` and `is_connected` (all compared items are connected, and no item has a prior)
+    are facts known beforehand.
     """
     size, dtype = comparisons.num_items, comparisons.value.dtype
     mean, precision = model.prior(comparisons, dtype)
@@ -228,7 +227,7 @@ def find_gauge(
         component=component,
         share=jnp.where(has_prior, precision * inverse, counts / members),
         mean=jnp.where(has_prior, mean, 0),
-        # One item with a firm prior determines the level of all that are connected with it.
+        # One item with a strong prior determines the level of its component.
         is_free=weak_items & (counts > 0) & (total <= partition.spread(threshold)),
         is_weak=weak_items & (counts > 0),
         level=jnp.where(weak_items, jnp.where(has_prior, pull * inverse, 0), level),

@@ -1,12 +1,12 @@
-"""Few shapes for data of all sizes, so that programs compiled for one data set serve the next.
+"""Padding to few shapes, so that programs compiled for one data set serve the next.
 
 XLA compiles a program for every shape, which takes a hundred times as long as running it. So
-concrete problems are padded on the host: with rows of weight 0, which add exactly nothing, and with
-items that no row refers to, which stay at the prior mean. Results are cut to size on the host, too.
+concrete problems are padded on the host: with rows of weight 0, which contribute exactly 0, and
+with items without comparisons, whose scores are the prior mean. Results are truncated on the host.
 
-Rows go up in steps of 3/2 and 4/3, items in steps of 8: rows are most of the work. Items are at
-least about a sixteenth of the rows, where they cost next to nothing. What a rung is filled with
-does not change a bit of the scores; another rung may, by the order of sums.
+Numbers of rows grow by factors of 3/2 and 4/3, numbers of items by 8: rows are most of the work.
+Items are at least about a sixteenth of the rows, where their cost is negligible. The amount of
+padding within a rung does not change a bit of the scores; another rung may, by the order of sums.
 """
 
 import functools
@@ -29,7 +29,7 @@ _FEWEST_ITEMS = 512  # of problems with more items than `DENSE_FIT_ITEMS`
 
 
 def rungs(num_items: int, num_rows: int) -> tuple[int, int]:
-    """How many items and rows these are padded to."""
+    """The numbers of items and rows to which a problem is padded."""
     if num_items <= DENSE_FIT_ITEMS:
         return DENSE_FIT_ITEMS, rows_rung(num_rows)
     rows = rows_rung(num_rows)
@@ -38,7 +38,7 @@ def rungs(num_items: int, num_rows: int) -> tuple[int, int]:
 
 
 def rows_rung(count: int) -> int:
-    """0, 512, 4096, 6144, 8192, 12288 and so on."""
+    """The padded number of rows: 0, 512, 4096, 6144, 8192, 12288 and so on."""
     for size in (0, *LADDER_ROWS):
         if count <= size:
             return size
@@ -49,13 +49,13 @@ def rows_rung(count: int) -> int:
 def pad(
     model: Model, comparisons: Comparisons, start: Array | None
 ) -> tuple[Model, Comparisons, np.ndarray | None]:
-    """The same problem, without groups, in the shape of its rung and in a good order of rows."""
+    """Pad a problem without groups to the shape of its rung, and interleave sorted rows."""
     order = interleaved_order(np.asarray(comparisons.a), np.asarray(comparisons.b))
     if order is not None:
         model, comparisons = _permute_rows(model, comparisons, order)
     padded = pad_comparisons(comparisons)
     items_size, rows_size = padded.num_items, len(padded)
-    # Added items repeat a prior, so that theirs does not decide the error bound.
+    # Added items repeat a prior, so that they do not change the error bound.
     std, mean = (
         fill(x, items_size, np.asarray(x)[0]) if x.ndim and x.size else x
         for x in (model.prior_std, model.prior_mean)
@@ -76,7 +76,7 @@ def _permute_rows(
 
 
 def pad_comparisons(comparisons: Comparisons) -> Comparisons:
-    """With rows of weight 0, and items that no other row refers to."""
+    """Pad with rows of weight 0, and with items that no other row refers to."""
     count = len(comparisons)
     items_size, rows_size = rungs(comparisons.num_items, count)
     # Rows of weight 0 are spread over items: consecutive scatter-adds to one item are slow.
@@ -91,7 +91,7 @@ def pad_comparisons(comparisons: Comparisons) -> Comparisons:
 
 
 def fill(column: Array | np.ndarray, size: int, value: Any) -> np.ndarray:
-    """The column, followed by a value up to this size."""
+    """The column, padded with a value to this size."""
     padded = np.full(size, value, column.dtype)
     padded[: column.size] = column
     return padded
@@ -113,10 +113,10 @@ def row_derivatives(
 
 @functools.cache
 def _moments():
-    # Run once for each data set, so that compiling is most of it.
+    # It runs once per data set, so that compiling takes most of the time.
     return jax.jit(lambda law, t: (law.mean(t), law.variance(t)), compiler_options=quick_options())
 
 
 def pad_law(law: AbstractRootLaw, count: int, size: int) -> AbstractRootLaw:
-    """The law of padded rows, of which those that are added repeat the last one's."""
+    """The law of padded rows; added rows repeat the parameters of the last one."""
     return law.at_rows(np.minimum(np.arange(size), count - 1)) if law.num_rows else law

@@ -1,4 +1,4 @@
-"""`fit` and `map_scores`: from a model and comparisons to the unique optimum, of every group."""
+"""`fit` and `map_scores`: the unique optimum of a model on comparisons, of every group."""
 
 import functools
 from typing import Any
@@ -54,8 +54,9 @@ def fit(
 
     **Arguments:**
 
+    - `model`, `comparisons`: the model and the data.
     - `solver`: `solvers.NewtonCG()`, `NewtonCholesky()` or `LBFGS()`; chosen by size by default.
-      Groups are packed together for conjugate gradients, and fitted one by one with the others.
+      `NewtonCG` fits packed groups together, the other solvers fit them one by one.
     - `initial`: scores to start from, used if they are better than the prior mean and the fit
       from there succeeds.
     - `rtol`, `atol`: stop when the error bound is below atol + rtol‖θ‖. By default the iterations
@@ -63,17 +64,18 @@ def fit(
     - `max_steps`: how many Newton steps at most.
     - `throw`: raise `FitError` if the fit, or that of any group, fails. By default a single fit
       raises, and with groups failures are returned: see `Fit.result` and `Fit.failures`. Under
-      `jit`, `vmap` or `grad` nothing can be raised: pass `throw=False` and look at `Fit.result`,
-      or use `map_scores`.
+      `jit`, `vmap` or `grad` nothing can be raised: pass `throw=False` and check `Fit.result`, or
+      use `map_scores`.
     - `progress`: show a progress bar on a terminal while groups are fitted.
-    - `sharding`: a `Mesh`, of any axes, or a `NamedSharding`; its devices share the groups.
+    - `sharding`: a `Mesh`, of any axes, or a `NamedSharding`; groups are distributed over its
+      devices.
 
     **Returns:** a `Fit`. Without comparisons the scores are the prior mean. A value outside the
-    law's support is an error that names the row; with groups it is a failure of its group, and no
-    group's scores depend on another's. Derivatives of the scores are those of the optimum, as in
-    `map_scores`; the other fields have none.
+    law's support raises an error with its row; with groups it is a failure of its group. The scores
+    of a group do not depend on other groups. Derivatives of the scores are those of the optimum, as
+    in `map_scores`; the other fields have derivative 0.
     """
-    _check(model, comparisons)
+    _check_problem(model, comparisons)
     is_known = is_concrete(model, comparisons, initial)
     has_groups = comparisons.num_groups is not None
     throw = not has_groups if throw is None else throw
@@ -84,13 +86,13 @@ def fit(
         )
     if sharding is not None and not has_groups:
         raise ValueError("sharding spreads groups over devices, and these comparisons have none")
-    start = None if initial is None else _initial(initial, comparisons)
+    start = None if initial is None else _check_initial(initial, comparisons)
     tolerances = as_tolerances(rtol, atol, comparisons.value.dtype)
     options = _solver_options(solver, max_steps, comparisons)
     if not is_known:
         found = _program(model, comparisons, start, tolerances, known=Known(), **options)
         return _as_fit(found, model, comparisons)
-    # Inside of somebody's jit or scan, a fit of constants is computed at once.
+    # Inside a user's jit or scan, a fit of constants is evaluated eagerly.
     with eager_constants():
         solve = _fit_one
         if has_groups and isinstance(options["solver"], NewtonCG):
@@ -100,7 +102,7 @@ def fit(
         found = solve(model, comparisons, start, tolerances, **options)
         has_failed = np.asarray(found.result_code) != RESULTS.successful.code
         if start is not None and has_failed.any():
-            # Far from the optimum rows are saturated, and say nothing of the way back.
+            # Start again: far from the optimum rows are saturated, and their curvature vanishes.
             again = solve(model, comparisons, None, tolerances, **options)
             found = _choose(has_failed, again, found, comparisons.partition)
         fitted = _as_fit(found, model, comparisons)
@@ -122,15 +124,21 @@ def map_scores(
 ) -> Float[Array, " items"]:
     """The maximum a posteriori scores as a function for JAX: jit, vmap and differentiate it.
 
-    Derivatives of any order, forward and reverse, with respect to values, weights, prior mean,
-    prior std and every parameter of the law, by the implicit function theorem. The optimum does
-    not depend on `initial`: derivatives with respect to it are zero. Where the optimum (of a group)
-    is not found, scores and derivatives are NaN.
+    It has derivatives of any order, forward and reverse, with respect to values, weights, prior
+    mean, prior std and every parameter of the law, by the implicit function theorem. The optimum
+    does not depend on `initial`: derivatives with respect to it are zero.
+
+    **Arguments:**
+
+    - `model`, `comparisons`, `solver`, `initial`, `max_steps`: as in `fit`.
+
+    **Returns:** the scores. If the optimum (of a group) is not found, its scores and their
+    derivatives are NaN.
     """
-    _check(model, comparisons)
+    _check_problem(model, comparisons)
     start = None
     if initial is not None:
-        start = jax.lax.stop_gradient(_initial(initial, comparisons))
+        start = jax.lax.stop_gradient(_check_initial(initial, comparisons))
     return map_optimum(
         model,
         comparisons,
@@ -144,7 +152,7 @@ def map_scores(
 def _solver_options(
     solver: AbstractSolver | None, max_steps: int, comparisons: Comparisons
 ) -> dict[str, Any]:
-    """The solver, by default one for the size of the problem, and how many steps it may take."""
+    """The solver, by default chosen by the size of the problem, and the maximum of steps."""
     if solver is None:
         is_small = comparisons.num_groups is None and comparisons.num_items <= DENSE_FIT_ITEMS
         solver = NewtonCholesky() if is_small else NewtonCG()
@@ -154,7 +162,7 @@ def _solver_options(
 
 
 def as_tolerances(rtol: float | None, atol: float | None, dtype) -> Array | None:
-    """(rtol, atol), or None where both are 0 or not given: then rounding alone ends a fit."""
+    """(rtol, atol), or None if both are 0 or not given: iterate to machine precision."""
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value is not None and not 0 <= value < np.inf:
             raise ValueError(f"{name} must be a non-negative number, not {value}")
@@ -163,7 +171,7 @@ def as_tolerances(rtol: float | None, atol: float | None, dtype) -> Array | None
 
 def _solve(model, comparisons, initial, tolerances, *, solver, max_steps, known) -> Answer:
     if comparisons.num_groups is not None and not isinstance(solver, NewtonCG):
-        raise ValueError("inside a JAX transformation groups are fitted by NewtonCG() alone")
+        raise ValueError("inside a JAX transformation only NewtonCG() can fit groups")
     found = differentiable_optimum(
         model,
         comparisons,
@@ -185,14 +193,14 @@ def _solve(model, comparisons, initial, tolerances, *, solver, max_steps, known)
 
 
 _STATIC = ("max_steps", "solver", "known")
-# What a fit may be called that the quick certificate does not certify.
-_OPEN = RESULTS.precision_lost.code, RESULTS.max_steps_reached.code
+# Results that the quick certificate gives to fits that the full one may certify.
+_UNCERTIFIED = RESULTS.precision_lost.code, RESULTS.max_steps_reached.code
 _program = jax.jit(_solve, static_argnames=_STATIC)
 
 
 @functools.cache
 def _quick_program():
-    # With few items, compiling is all that counts.
+    # With few items, compiling takes most of the time.
     return jax.jit(_solve, static_argnames=_STATIC, compiler_options=quick_options())
 
 
@@ -208,14 +216,14 @@ def _fit_one(model, comparisons, start, tolerances, *, solver, max_steps) -> Ans
     options = {"solver": solver, "max_steps": max_steps, "known": known}
     *problem, start = pad(model, comparisons, start)
     found = run(*problem, start, tolerances, **options)
-    is_open = not known.is_regularised and int(found.result_code) in _OPEN
+    is_open = not known.is_regularised and int(found.result_code) in _UNCERTIFIED
     if is_open and is_certified(*problem, found.scores, known=known):
         found = found._replace(result_code=jnp.asarray(RESULTS.successful.code, jnp.int32))
     return found._replace(scores=as_array(np.asarray(found.scores)[: comparisons.num_items]))
 
 
 def _fit_one_by_one(model, comparisons, start, tolerances, **options) -> Answer:
-    """One group after the other, for solvers that take a single problem."""
+    """Fit one group after the other, for solvers of single problems."""
     blank = _as_fit(_no_optimum(comparisons), model, comparisons)
     offsets, answers = sort_by_group(comparisons).item_offsets, []
     for number in range(comparisons.num_groups or 0):
@@ -271,7 +279,7 @@ def _find_unbounded(model: Model, comparisons: Comparisons) -> Unbounded:
     return unbounded_items(model, comparisons)
 
 
-def _initial(initial: ArrayLike, comparisons: Comparisons) -> Array:
+def _check_initial(initial: ArrayLike, comparisons: Comparisons) -> Array:
     start = floating(initial).astype(comparisons.value.dtype)
     if start.shape != (comparisons.num_items,):
         raise ValueError(
@@ -283,8 +291,8 @@ def _initial(initial: ArrayLike, comparisons: Comparisons) -> Array:
     return start
 
 
-def _check(model: Model, comparisons: Comparisons) -> None:
-    """Refuse what is no model, no comparisons, or a prior of a wrong length."""
+def _check_problem(model: Model, comparisons: Comparisons) -> None:
+    """Check the types of the arguments, and the lengths of the prior and of law parameters."""
     if not isinstance(model, Model):
         raise TypeError(f"fit takes a Model first, not {type(model).__name__}")
     if not isinstance(comparisons, Comparisons):

@@ -1,11 +1,11 @@
-"""The loss of a model on comparisons, its gradient and its Hessian, over the list of comparisons.
+"""The loss of a model on comparisons, its gradient and its Hessian.
 
     L(θ) = Σ_a (θ_a − μ_a)²/(2σ_a²) + Σ_rows w (Φ(t) − r t),    t = θ_a − θ_b
     ∇L   = (θ − μ)/σ² + Bᵀ w (Φ'(t) − r)
     ∇²L  = diag(1/σ²) + Bᵀ diag(w Φ''(t)) B
 
-with B the incidence matrix, (Bθ)_row = θ_a − θ_b. Nothing of the size items × items is formed
-unless `dense_hessian` is asked for.
+with B the incidence matrix, (Bθ)_row = θ_a − θ_b. Only `dense_hessian` forms a
+matrix of items × items.
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from .._data._partition import ONE, AbstractPartition, One
 from .._model import Model
 from .._util._arrays import ArrayLike, floating, gather
 
-# How much larger gradients may be beside their errors item by item than they are all together.
+# Lower bound of `size`/`noise`, relative to the root mean square of gradient/error (`refine`).
 _UNEVEN = 0.5
 
 
@@ -36,9 +36,16 @@ def negative_log_posterior(
 ) -> Float[Array, ""]:
     """L(θ): the negative log-posterior of the scores, up to a constant.
 
-    Each row of `comparisons` counts once, with its weight. Differentiable in every argument and
-    jitted; `jax.vmap` it over stacked comparisons and scores for many data sets. `prior_std=inf`
-    contributes nothing; without comparisons only the prior is left.
+    It is jitted, and differentiable in every argument; `jax.vmap` it over stacked comparisons and
+    scores for many data sets.
+
+    **Arguments:**
+
+    - `model`: the model; `prior_std=inf` contributes nothing.
+    - `comparisons`: the data; each row counts once, with its weight.
+    - `scores`: θ, one per item.
+
+    **Returns:** the loss. Without comparisons it is that of the prior.
     """
     model.check_rows(len(comparisons))
     return _loss(model, comparisons, floating(scores))
@@ -71,12 +78,12 @@ def gradient(model: Model, comparisons: Comparisons, scores: Array) -> Array:
 
 
 class Evaluation(NamedTuple):
-    """What one pass over the comparisons tells at a point.
+    """Gradient and curvature at a point, from one pass over the comparisons.
 
-    `size` measures the gradient in the norm √(gᵀ D⁻¹ g), D the diagonal of the Hessian: a bound,
-    within the graph's conditioning, of the distance to the optimum in the metric of the curvature.
-    Unlike ‖g‖ it gives each item its own scale, so that one item with a huge weight does not hide
-    the others. With a partition, each problem has its own `norm` and `size`.
+    `size` measures the gradient in the norm √(gᵀ D⁻¹ g), D the diagonal of the Hessian: a bound, up
+    to the graph's conditioning, of the distance to the optimum in the metric of the curvature.
+    Unlike ‖g‖ it scales each item separately, so that an item with a huge weight does not mask the
+    others. With a partition, each problem has its own `norm` and `size`.
     """
 
     gradient: Array
@@ -92,7 +99,7 @@ def evaluate(
     scores: Array,
     partition: AbstractPartition = ONE,
 ) -> Evaluation:
-    """Gradient and curvature together."""
+    """Evaluate gradient and curvature."""
     mean, precision = model.prior(comparisons, scores.dtype)
     value, weight = _columns(comparisons, scores.dtype)
     t = differences(comparisons, scores)
@@ -109,11 +116,11 @@ def evaluate(
 
 
 class Refinement(NamedTuple):
-    """An evaluated gradient again, without rounding errors of its sums, and with those of its rows.
+    """A gradient without rounding errors of its sums, and the rounding errors of its rows.
 
-    Sums that are added up one by one hide light rows beside heavy ones, and drift where there are
-    very many. Errors of the rows remain; they cancel in the sum over the two items of a row, so
-    that they do not move what hangs on both.
+    Sequential sums lose light rows next to heavy ones, and accumulate errors over many rows. Errors
+    of the rows remain; they cancel in the sum over the two items of a row, so that they do not
+    affect the common level of its component.
     """
 
     gradient: Array
@@ -131,10 +138,9 @@ def refine(
 ) -> Refinement:
     """The gradient with exact sums, and its rounding errors.
 
-    It takes a pass of its own, somewhat longer than the one for the gradient, and is needed at the
-    end alone.
+    It takes a separate pass, somewhat longer than that of `evaluate`, needed near the optimum only.
 
-    Errors of heavy items would hide the gradients of light ones in the norm of `size`. So `noise`
+    Errors of heavy items would mask the gradients of light ones in the norm of `size`. So `noise`
     is at most `size` over `_UNEVEN` times the root mean square of gradient/error over items.
     """
     mean, precision = model.prior(comparisons, scores.dtype)
@@ -148,13 +154,13 @@ def refine(
     bound = partition.at(comparisons.a).total(jnp.abs(slopes))
     high, low, _ = exact_sums(comparisons, slopes, bound, partition)
     pull = precision * (scores - mean)
-    held = precision * jnp.abs(scores)  # the scores in the pull are rounded, too
+    pull_error = precision * jnp.abs(scores)  # the scores in the pull are rounded, too
     row_squares = item_sums(comparisons, terms * terms)
-    squares = pull * pull + held * held + row_squares
+    squares = pull * pull + pull_error * pull_error + row_squares
     gradient, inverse = (pull + high) + low, _inverse(point.diagonal)
     size = _size(gradient, point.diagonal, partition)
     ratios = gradient * _inverse(jnp.sqrt(squares))
-    num_items = partition.total((row_squares > 0).astype(squares.dtype))  # that were compared
+    num_items = partition.total((row_squares > 0).astype(squares.dtype))  # with comparisons
     ratio = jnp.sqrt(partition.inner(ratios, ratios) / jnp.maximum(num_items, 1))
     whole = jnp.sqrt(partition.inner(squares, inverse))
     even = size / jnp.where(ratio > 0, _UNEVEN * ratio, 1)
@@ -168,10 +174,10 @@ def refine(
 
 
 def _size(gradient: Array, diagonal: Array, partition: AbstractPartition) -> Array:
-    """√(gᵀ D⁻¹ g), at most the largest number.
+    """√(gᵀ D⁻¹ g), at most the largest float.
 
-    Where all rows of an item are so saturated that their curvature underflows, its gradient is not
-    small: without it a step that goes far too far would look like progress.
+    If the curvature of all rows of an item underflows by saturation, its gradient is not small.
+    Omitting it would accept steps that are far too long.
     """
     info = jnp.finfo(diagonal.dtype)
     inverse = jnp.where(gradient == 0, 0, 1 / jnp.maximum(diagonal, float(info.tiny)))
@@ -179,7 +185,7 @@ def _size(gradient: Array, diagonal: Array, partition: AbstractPartition) -> Arr
 
 
 def _inverse(diagonal: Array) -> Array:
-    """1/D, and 0 for 0."""
+    """1/D, with 0 where D is 0."""
     return jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1), 0)
 
 
@@ -192,9 +198,9 @@ def hessian_product(
     partition: AbstractPartition = ONE,
     num_used: Array | None = None,
 ) -> Array:
-    """∇²L · direction; rows from `num_used` on have no weight."""
+    """∇²L · direction; rows from `num_used` on have weight 0."""
     _, precision = model.prior(comparisons, direction.dtype)
-    # The bits of a problem must not depend on where it lies beside others.
+    # The bits of a problem must not depend on its position among others.
     return weighted_product(
         comparisons,
         curvature,
@@ -206,18 +212,18 @@ def hessian_product(
 
 
 def dense_hessian(comparisons: Comparisons, point: Evaluation) -> Array:
-    """∇²L as a matrix, at an evaluated point."""
+    """∇²L as a dense matrix, at an evaluated point."""
     return weighted_matrix(comparisons, point.curvature, point.diagonal)
 
 
 def exact_sums(
     comparisons: Comparisons, rows: Array, bound: Array, partition: AbstractPartition
 ) -> tuple[Array, Array, Array]:
-    """Bᵀ rows in two parts, of which the first has no rounding errors in any order of rows.
+    """Bᵀ rows in two parts, the first without rounding errors in any order of rows.
 
-    Each row is split into a multiple of ε A and a rest, where the anchor A of each problem, a power
-    of two, is above `bound`, which is at least Σ |rows| of each of its items. Returns (sums of the
-    multiples, sums of the rests, A of each problem).
+    Each row is split into a multiple of ε A and a remainder, where the anchor A of each problem, a
+    power of two, is above `bound`, which is at least Σ |rows| of each of its items. Returns (sums
+    of the multiples, sums of the remainders, A of each problem).
     """
     anchor = jnp.ldexp(jnp.ones((), rows.dtype), jnp.frexp(bound)[1] + 1)
     high, low = _paired_sums(comparisons, rows, partition.at(comparisons.a).spread(anchor))
@@ -225,25 +231,25 @@ def exact_sums(
 
 
 def _paired_sums(comparisons: Comparisons, rows: Array, anchor: Array) -> tuple[Array, Array]:
-    """Bᵀ h and Bᵀ (rows − h), h = (rows + A) − A, with one and the same h in both.
+    """Bᵀ h and Bᵀ (rows − h), h = (rows + A) − A, with the same h in both.
 
-    Where two kernels compute h, one may contract a product in `rows` and the sum to a fused
-    multiply-add and round to the other neighbour, which is off by ε A. XLA keeps kernels apart by
-    an optimisation barrier, but not on the CPU: there complex numbers carry both parts.
+    If two kernels compute h, one may contract a product in `rows` and the sum to a fused
+    multiply-add and round h differently, by ε A. An optimisation barrier prevents that except on
+    the CPU: there complex numbers hold both parts.
     """
 
-    def together(rows: Array, anchor: Array) -> tuple[Array, Array]:
+    def sum_as_complex(rows: Array, anchor: Array) -> tuple[Array, Array]:
         high = (rows + anchor) - anchor
         pairs = lax.complex(high, rows - high)
         sums = transpose(comparisons, pairs)
         return sums.real, sums.imag
 
-    def apart(rows: Array, anchor: Array) -> tuple[Array, Array]:
+    def sum_separately(rows: Array, anchor: Array) -> tuple[Array, Array]:
         high = lax.optimization_barrier((rows + anchor) - anchor)
         return transpose(comparisons, high), transpose(comparisons, rows - high)
 
     anchor = jnp.broadcast_to(anchor, rows.shape)
-    return lax.platform_dependent(rows, anchor, cpu=together, default=apart)
+    return lax.platform_dependent(rows, anchor, cpu=sum_as_complex, default=sum_separately)
 
 
 def _columns(comparisons: Comparisons, dtype) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""The optimum as a pure function of model and comparisons: found, certified, differentiable."""
+"""The certified, differentiable optimum as a pure function of model and comparisons."""
 
 import functools
 from typing import NamedTuple
@@ -29,18 +29,18 @@ from ._validity import invalid_rows
 
 
 class Known(NamedTuple):
-    """What is known of a problem before it is compiled: hashable, and safe to leave False."""
+    """Facts about a problem known before compilation: hashable, and safe to leave False."""
 
     is_regularised: bool = False  # the prior determines every level (`_gauge.is_regularised`)
     is_connected: bool = False  # comparisons connect all items
-    # What the quick certificate leaves open is asked of `is_certified`, which is another program.
+    # Use the quick certificate; `is_certified`, a separate program, has the full one.
     is_quick: bool = False
-    is_padded: bool = False  # the last rows have no weight
+    is_padded: bool = False  # the last rows have weight 0
 
     def find_gauge(
         self, model: Model, comparisons: Comparisons, partition: AbstractPartition = ONE
     ) -> AbstractGauge:
-        """The gauge, as far as it is not known."""
+        """The gauge of the problem, using these facts."""
         return find_gauge(
             model,
             comparisons,
@@ -51,7 +51,7 @@ class Known(NamedTuple):
 
 
 class Optimum(NamedTuple):
-    """Scores, and for each problem what is known of them."""
+    """Scores, and the statistics of each problem."""
 
     scores: Array
     error_bound: Array
@@ -72,16 +72,16 @@ def find_optimum(
     known: Known,
     partition: AbstractPartition = ONE,
 ) -> Optimum:
-    """The solver's scores, from the better of the prior mean and the initial ones, and a verdict.
+    """Solve from the better of the prior mean and the initial scores, and certify the result.
 
-    `tolerances` are (rtol, atol) of the error bound; None asks for rounding level. Problems with
-    invalid rows are solved without comparisons and get NaN.
+    `tolerances` are (rtol, atol) of the error bound; None iterates to machine precision. Problems
+    with invalid rows are solved without comparisons and get NaN.
     """
     is_bad = _is_invalid(model, comparisons, partition)
     comparisons = _without_rows(comparisons, is_bad, partition)
     gauge = known.find_gauge(model, comparisons, partition)
     mean, precision = model.prior(comparisons, comparisons.value.dtype)
-    # The solver sees scores less their common level, so that a large one costs it no digits.
+    # The solver works on scores minus their common level, to avoid cancellation.
     relative = eqx.tree_at(lambda model: model.prior_mean, model, mean - gauge.level)
     start = gauge.centre_relative(jnp.where(precision > 0, relative.prior_mean, 0))
     if initial is not None:
@@ -94,7 +94,7 @@ def find_optimum(
         return tolerances[1] + tolerances[0] * jnp.sqrt(partition.inner(x, x))
 
     def is_close(x: Array, norm: Array) -> Array:
-        """Whether the tolerances are met, certified; asked only where the gradient allows it."""
+        """Whether the error bound meets the tolerances; certified only if the gradient may."""
         if tolerances is None:
             return jnp.asarray(False)
         x = x + gauge.level
@@ -135,14 +135,14 @@ def find_optimum(
 
 @functools.partial(jax.jit, static_argnames=("known",))
 def is_certified(model: Model, comparisons: Comparisons, scores: Array, *, known: Known) -> Array:
-    """The whole certificate, of scores that the quick one did not certify."""
+    """The full certificate, for scores that the quick one did not certify."""
     # Rows of weight 0 may have any value.
     comparisons = _without_rows(comparisons, jnp.asarray(False), ONE)
     return certify(model, comparisons, scores, known.find_gauge(model, comparisons)).is_certified
 
 
 def _result_code(is_right: Array, has_ended: Array, norm: Array, is_bad: Array) -> Array:
-    """`RESULTS`: success is the certificate's word, the rest explains why there is none."""
+    """The code in `RESULTS`: success if certified, otherwise the reason of the failure."""
     failure = jnp.where(has_ended, RESULTS.precision_lost.code, RESULTS.max_steps_reached.code)
     code = jnp.where(is_right, RESULTS.successful.code, failure)
     code = jnp.where(jnp.isfinite(norm), code, RESULTS.non_finite.code)
@@ -157,7 +157,7 @@ def problem(
     *,
     num_used: Array | None = None,
 ) -> Problem:
-    """What a solver sees of a model and comparisons."""
+    """The `Problem` of a model and comparisons, for a solver."""
     return Problem(
         functools.partial(evaluate, model, comparisons, partition=partition),
         functools.partial(refine, model, comparisons, partition=partition),
@@ -175,7 +175,7 @@ def problem(
 
 
 def _is_invalid(model: Model, comparisons: Comparisons, partition: AbstractPartition) -> Array:
-    """Whether a problem has an invalid row or prior, which only a traced one can have."""
+    """Whether a problem has an invalid row or prior, possible with groups and under tracing."""
     a, b, size = comparisons.a, comparisons.b, comparisons.num_items
     is_bad = invalid_rows(
         model.law, a, b, comparisons.value, comparisons.weight, is_merged=comparisons.is_merged
@@ -189,7 +189,7 @@ def _is_invalid(model: Model, comparisons: Comparisons, partition: AbstractParti
 def _without_rows(
     comparisons: Comparisons, is_bad: Array, partition: AbstractPartition
 ) -> Comparisons:
-    """Weight 0 in the problems named, and value 0 where the weight is 0: padding may be NaN."""
+    """Set weights of problems in `is_bad` to 0, and values of weight 0 to 0, as they may be NaN."""
     stays = ~partition.at(comparisons.a).spread(is_bad)
     weight = jnp.where(stays, comparisons.weight, 0)
     value = jnp.where(weight > 0, comparisons.value, 0)
@@ -208,9 +208,9 @@ def differentiable_optimum(
     max_steps: int,
     known: Known,
 ) -> Optimum:
-    """`find_optimum`, its scores with their derivatives in model and comparisons."""
+    """`find_optimum`, with derivatives of the scores in model and comparisons."""
 
-    # Everything traced is a parameter: the rule must not close over it.
+    # All traced values are parameters: the rule must not close over them.
     def minimise(parameters) -> tuple[Array, Optimum]:
         model, comparisons, initial, tolerances, partition = parameters
         found = find_optimum(
@@ -230,7 +230,7 @@ def differentiable_optimum(
         return gradient(model, comparisons, scores)
 
     def solve(parameters, scores: Array, rhs: Array) -> Array:
-        """N @ rhs, less the levels of components where the gauge fixes them."""
+        """N @ rhs, without the levels of components that the gauge fixes."""
         model, comparisons, *_, partition = parameters
         gauge = known.find_gauge(model, comparisons, partition)
         here = problem(model, comparisons, gauge, partition)
@@ -264,7 +264,7 @@ def map_optimum(
     max_steps: int,
     known: Known,
 ) -> Array:
-    """The optimal scores with their derivatives; NaN where they were not found."""
+    """The optimal scores, with derivatives; NaN where they were not found."""
     found = differentiable_optimum(
         model,
         comparisons,
@@ -275,7 +275,7 @@ def map_optimum(
         max_steps=max_steps,
         known=known,
     )
-    # A factor, because the derivatives of what was not found are NaN too.
+    # A factor instead of `where`, so that derivatives are NaN too.
     is_found = found.result_code == RESULTS.successful.code
     return found.scores * jnp.where(partition.spread(is_found), 1, jnp.nan).astype(
         found.scores.dtype

@@ -1,4 +1,4 @@
-"""Refits with other comparisons, from the scores of a fit."""
+"""`refit`: fit changed comparisons, starting from the scores of a fit."""
 
 import numpy as np
 
@@ -26,21 +26,22 @@ def refit(
 ) -> Fit:
     """Fit with added, removed or changed comparisons, starting from the scores of `fit`.
 
-    After the first refit, votes that arrive compile nothing: new rows take the place of padding.
+    After the first refit, added rows replace padding, so that further refits compile nothing.
 
     **Arguments:**
 
+    - `fit`: the fit.
     - `added`: comparisons of the same items.
-    - `removed`: the numbers of rows to leave out. They stay, with weight 0, so that the numbers of
-      other rows do not change.
-    - `changed`: (numbers of rows, their new values).
+    - `removed`: the indices of rows to remove. They get weight 0, so that the indices of other rows
+      do not change.
+    - `changed`: (indices of rows, their new values).
     - `added_law`: the law of the added comparisons, by default that of the fit. It is of the same
-      kind and may have other parameters, one number or one per added comparison. It must be given
-      where the fit's law has parameters per comparison.
+      kind and may have other parameters, one number or one per added comparison. It is required if
+      the fit's law has parameters per comparison.
     - `solver`, `rtol`, `atol`, `throw`: as in `fit`. A refit to machine precision takes nearly as
-      long as a fit; with `rtol=1e-6` it takes half of that.
+      long as a fit; with `rtol=1e-6` it takes half as long.
 
-    **Returns:** the new `Fit`, certified like any other. Items whose scores were NaN start at 0.
+    **Returns:** the new `Fit`, certified like any other. Items whose scores are NaN start at 0.
     """
     check_fit(fit)
     if added is not None:
@@ -57,7 +58,7 @@ def with_changes(
     removed: ArrayLike | None = None,
     changed: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Comparisons:
-    """The comparisons with new values, with weight 0 for those removed, and with those added."""
+    """The comparisons with changed values, weight 0 for removed rows, and added rows."""
     size = len(rows)
     if changed is not None:
         which, values = as_indices("changed", changed[0], size), np.atleast_1d(changed[1])
@@ -69,7 +70,7 @@ def with_changes(
     if removed is not None:
         weight = np.array(rows.weight)
         weight[as_indices("removed", removed, size)] = 0
-        rows = rows._replace(weight=as_array(weight))  # nothing that a check could find
+        rows = rows._replace(weight=as_array(weight))  # valid without a check
     if added is None:
         return rows
     if not isinstance(added, Comparisons) or added.num_items != rows.num_items:

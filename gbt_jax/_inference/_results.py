@@ -1,4 +1,4 @@
-"""How a fit can end."""
+"""`RESULTS`: the ways in which a fit can end."""
 
 from typing import Any, ClassVar, final
 
@@ -16,7 +16,7 @@ _MESSAGES = {
         "atol, or give the scores a prior (a finite prior_std)"
     ),
     "non_finite": (
-        "the loss or its gradient overflows: look for extreme values, weights or initial scores, "
+        "the loss or its gradient overflows: check for extreme values, weights or initial scores, "
         "or compute in float64"
     ),
     "no_finite_optimum": (
@@ -64,7 +64,7 @@ class Result(eqx.Module):
         return hash(np.asarray(self.code).tobytes())
 
     def __getitem__(self, group: int) -> "Result":
-        # A single result has no groups, and raises here. JAX would compile the index.
+        # Raises for a single result. On the host, because JAX would compile the index.
         codes: Any = np.asarray(self.code) if is_concrete(self.code) else self.code
         return Result(codes[group])
 
@@ -80,7 +80,7 @@ class Result(eqx.Module):
 
     @property
     def message(self) -> str:
-        """What a single result means and what to do."""
+        """The explanation of a single result, and what to do."""
         return _MESSAGES[self.name]
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Rows that no fit can use: which they are, and what is said of them."""
+"""Invalid rows: detection and error messages."""
 
 import jax
 import jax.numpy as jnp
@@ -13,15 +13,15 @@ from ._ladder import fill, pad_law, rows_rung
 def invalid_rows(
     law: AbstractRootLaw, a: Array, b: Array, value: Array, weight: Array, *, is_merged: bool
 ) -> Array:
-    """Rows that make no sense: a weight that is none, or one on a self-pair or impossible value."""
+    """Rows with an invalid weight, or with a positive one on a self-pair or an invalid value."""
     is_weight = (weight >= 0) & ~jnp.isinf(weight)
     is_self = (a == b) & (weight > 0)
     return ~is_weight | is_self | outside_support(law, value, weight, is_merged)
 
 
 def outside_support(law: AbstractRootLaw, value: Array, weight: Array, is_merged: bool) -> Array:
-    """Rows that count, with a value that the law cannot produce."""
-    if is_merged:  # averages of values: inside their interval
+    """Rows of positive weight whose value is outside the law's support."""
+    if is_merged:  # averages of values lie in the interval of the support
         edge = jnp.asarray(law.max_value, value.dtype)
         inside = jnp.abs(value) <= edge * (1 + 32 * jnp.finfo(value.dtype).eps)
         inside &= jnp.isfinite(value)
@@ -34,7 +34,7 @@ _outside_support = jax.jit(outside_support, static_argnames="is_merged")
 
 
 def refuse_outside(law: AbstractRootLaw, comparisons: Comparisons, name: str = "") -> None:
-    """Raise for the first row with a value that the law cannot produce, if there is one."""
+    """Raise `ValueError` for the first row with a value outside the law's support."""
     count, size = len(comparisons), rows_rung(len(comparisons))
     columns = (fill(x, size, 0) for x in (comparisons.value, comparisons.weight))
     is_outside = _outside_support(
@@ -56,9 +56,9 @@ def refuse_outside(law: AbstractRootLaw, comparisons: Comparisons, name: str = "
 def describe_invalid_row(
     law: AbstractRootLaw, comparisons: Comparisons, numbers: np.ndarray | None = None
 ) -> str:
-    """What is wrong with the first row that makes no sense, by the labels of its items.
+    """The error message of the first invalid row, with the labels of its items.
 
-    `numbers` are those of the rows in the data that they were taken from.
+    `numbers` are the indices of the rows in the original data.
     """
     columns = comparisons.a, comparisons.b, comparisons.value, comparisons.weight
     is_invalid = invalid_rows(law, *columns, is_merged=comparisons.is_merged)

@@ -1,7 +1,7 @@
-"""Solvers that `fit` can use, and what it takes to write one.
+"""Solvers for `fit`, and the interface for writing one.
 
-A solver is an `AbstractSolver`: it minimises a `Problem`, a handful of functions that know nothing
-of comparisons, and returns a `Solution`.
+A solver is an `AbstractSolver`: it minimises a `Problem`, a set of functions independent of
+comparisons, and returns a `Solution`.
 """
 
 from ._newton import Point as Point

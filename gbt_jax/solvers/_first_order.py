@@ -1,7 +1,7 @@
 """L-BFGS, from optax: the first-order alternative to Newton's method.
 
-Scores are measured in units of 1/√(diagonal of the Hessian at the start), which takes out most of
-what makes comparison graphs badly conditioned.
+Scores are scaled by 1/√(diagonal of the Hessian at the start), which removes most of the bad
+conditioning of comparison graphs.
 """
 
 from collections.abc import Callable
@@ -26,8 +26,8 @@ def minimise(
     max_steps: int,
     memory_size: int,
 ) -> Solution:
-    """Minimise from `start` until `is_close(x, gradient norm)`, or rounding, ends it."""
-    import optax  # slow to import, and only this solver needs it
+    """Minimise from `start` until `is_close(x, gradient norm)`, or to machine precision."""
+    import optax  # slow to import, and used by this solver only
 
     first = problem.evaluate(start)
     unit = lax.rsqrt(jnp.where(first.diagonal > 0, first.diagonal, 1))
@@ -55,7 +55,7 @@ def minimise(
 
     def advance(state):
         z, point, memory, smallest, stalled, steps = state
-        # optax mixes integer widths, which strict dtype promotion would refuse.
+        # optax mixes integer widths, which strict dtype promotion rejects.
         with jax.numpy_dtype_promotion("standard"):
             updates, memory = optimiser.update(
                 slope(point),

@@ -1,13 +1,13 @@
-"""Derivatives of an optimum with respect to everything it depends on, without its iterations.
+"""Derivatives of an optimum with respect to its parameters, by the implicit function theorem.
 
 At x*(p) = argmin L(·, p) the gradient vanishes for every p, so differentiating ∇L(x*(p), p) = 0
 gives
 
     ∇²L dx* = −∂_p∇L dp.
 
-This one rule in forward form is enough: the right-hand side is linear in dp and the solve is
-symmetric, so JAX transposes it for reverse mode, and applies it to itself for higher orders. It
-knows the optimality condition, not the solver: nothing is differentiated through iterations.
+One rule in forward mode is enough: the right-hand side is linear in dp and the solve is symmetric,
+so JAX transposes it for reverse mode, and differentiates it for higher orders. The rule uses the
+optimality condition, not the solver: no derivative passes through the iterations.
 
 Where ∇²L is singular, a normalisation x* = c(p, x*) makes x* unique, and the derivative of c makes
 its derivative unique.
@@ -29,7 +29,7 @@ def implicit_minimiser(
     solve: Callable[[Any, Array, Array], Array],
     normalise: Callable[[Any, Array], Array],
 ) -> Callable[[Any], tuple[Array, Any]]:
-    """The function p ↦ (argmin L(·, p), what else is known of it), with its derivative.
+    """The function p ↦ (argmin L(·, p), statistics), with the derivative of the minimiser.
 
     **Arguments:**
 
@@ -38,8 +38,8 @@ def implicit_minimiser(
     - `solve`: parameters, x, b ↦ a solution of ∇²L y = b, symmetric in b and differentiable.
     - `normalise`: parameters, x ↦ c(p, x).
 
-    Derivatives with respect to integer leaves are zero, and so are those of what else is known;
-    those of a minimiser that is NaN are NaN.
+    **Returns:** the function. Derivatives with respect to integer leaves and derivatives of the
+    statistics are zero; those of a minimiser that is NaN are NaN.
     """
 
     @jax.custom_jvp
@@ -56,7 +56,7 @@ def implicit_minimiser(
         _, moved = jax.jvp(
             lambda p, x: normalise(eqx.combine(p, others), x), (floats, x), (directions, moved)
         )
-        # A factor, not a choice between two values: its transpose makes reverse mode NaN as well.
+        # A factor instead of `where`: its transpose makes reverse mode NaN as well.
         moved = moved * jnp.where(jnp.isfinite(x), 1, jnp.nan).astype(moved.dtype)
         return (x, facts), (moved, jax.tree.map(_no_tangent, facts))
 

@@ -1,4 +1,4 @@
-"""The solvers that `fit` can use, as values: which method, with which settings."""
+"""The solvers that `fit` accepts: a method and its settings."""
 
 import abc
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from ._newton import Point, Problem, Solution
 
 
 class AbstractSolver(eqx.Module):
-    """A way to minimise the loss. All of them find the same, unique optimum."""
+    """A method that minimises the loss. All solvers find the same, unique optimum."""
 
     @abc.abstractmethod
     def minimise(
@@ -24,11 +24,29 @@ class AbstractSolver(eqx.Module):
         is_close: Callable[[Array, Array], Array],
         max_steps: int,
     ) -> Solution:
-        """Minimise from `start`."""
+        """Minimise from `start`.
+
+        **Arguments:**
+
+        - `problem`: the functions to minimise with.
+        - `start`: the first point.
+        - `is_close`: (x, norm of the gradient) ↦ whether the tolerances are met, for each problem.
+        - `max_steps`: how many steps at most.
+
+        **Returns:** a `Solution`.
+        """
 
     @abc.abstractmethod
     def solve_linear(self, problem: Problem, point: Point, rhs: Array) -> Array:
-        """Solve ∇²L x = rhs at an evaluated point to rounding, for derivatives of the optimum."""
+        """Solve ∇²L x = rhs at an evaluated point to rounding, for derivatives of the optimum.
+
+        **Arguments:**
+
+        - `problem`, `point`: the problem, and its evaluation at the optimum.
+        - `rhs`: the right-hand side.
+
+        **Returns:** x.
+        """
 
 
 @final
@@ -64,7 +82,7 @@ class NewtonCG(AbstractSolver):
 
 @final
 class NewtonCholesky(AbstractSolver):
-    """Newton's method with dense factorisations: for few items, whatever their graph."""
+    """Newton's method with dense factorisations, for few items and any graph."""
 
     def minimise(
         self,
@@ -86,7 +104,7 @@ class NewtonCholesky(AbstractSolver):
 
 @final
 class LBFGS(AbstractSolver):
-    """L-BFGS from optax: gradients only. Slower, and an independent check of the others."""
+    """L-BFGS from optax: uses gradients only. Slower, and an independent check of the others."""
 
     memory_size: int = eqx.field(static=True, default=20)
 
