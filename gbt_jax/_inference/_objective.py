@@ -4,8 +4,8 @@
     ∇L   = (θ − μ)/σ² + Bᵀ w (Φ'(t) − r)
     ∇²L  = diag(1/σ²) + Bᵀ diag(w Φ''(t)) B
 
-with B the incidence matrix, (Bθ)_row = θ_a − θ_b. Only `dense_hessian` forms a
-matrix of items × items.
+with B the incidence matrix, (Bθ)_row = θ_a − θ_b. Only `dense_hessian` forms a matrix
+of items × items.
 """
 
 from typing import NamedTuple

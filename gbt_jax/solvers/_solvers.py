@@ -51,7 +51,12 @@ class AbstractSolver(eqx.Module):
 
 @final
 class NewtonCG(AbstractSolver):
-    """Newton's method with conjugate gradients: memory and time linear in the comparisons."""
+    """Newton's method with conjugate gradients: memory and time linear in the comparisons.
+
+    **Arguments:**
+
+    - `max_inner_steps`: how many conjugate-gradient steps per Newton step at most.
+    """
 
     max_inner_steps: int = eqx.field(static=True, default=100_000)
 
@@ -104,7 +109,12 @@ class NewtonCholesky(AbstractSolver):
 
 @final
 class LBFGS(AbstractSolver):
-    """L-BFGS from optax: uses gradients only. Slower, and an independent check of the others."""
+    """L-BFGS from optax: uses gradients only. Slower, and an independent check of the others.
+
+    **Arguments:**
+
+    - `memory_size`: how many past steps approximate the Hessian.
+    """
 
     memory_size: int = eqx.field(static=True, default=20)
 
