@@ -1,7 +1,7 @@
-"""The Hessian of a fit as a value: factorised once, then solves and entries of its inverse.
+"""The Hessian of a fit, factorised once for solves and for entries of its inverse.
 
-With M = ∇²L(θ*) = diag(1/σ²) + Bᵀ diag(w Φ''(t)) B and N = M⁻¹, everything that is said about how
-scores respond, and how sure they are, is read off N.
+With M = ∇²L(θ*) = diag(1/σ²) + Bᵀ diag(w Φ''(t)) B and N = M⁻¹, sensitivities and
+uncertainties of the scores are functions of N.
 """
 
 from ._base import AbstractCurvature as AbstractCurvature

@@ -1,4 +1,4 @@
-"""What every factorised Hessian answers."""
+"""The interface of factorised Hessians."""
 
 import abc
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from ._null_space import NullSpace
 
 
 class Edges(NamedTuple):
-    """The comparisons as far as the Hessian knows them: ends, and w Φ''(t)."""
+    """The comparisons that make up the Hessian: both items, and w Φ''(t)."""
 
     a: Any
     b: Any
@@ -22,10 +22,10 @@ class Edges(NamedTuple):
 
 
 class AbstractCurvature(eqx.Module):
-    """M = ∇²L at the optimum, ready for solves with it; made by `curvature`.
+    """M = ∇²L at the optimum, factorised for solves; `curvature` constructs it.
 
-    Its arrays are NumPy's, so that nothing is compiled for each size; traced ones under `jit`,
-    where there are solves alone. Methods without `reduced` return arrays of JAX.
+    Its arrays are NumPy arrays, so that nothing is compiled for each size. Under `jit` they are
+    traced, and only solves are available. Methods not named `reduced_…` return JAX arrays.
     """
 
     edges: eqx.AbstractVar[Edges]
@@ -38,7 +38,7 @@ class AbstractCurvature(eqx.Module):
 
     @abc.abstractmethod
     def reduced_solve(self, rhs: Any) -> Any:
-        """R @ rhs, of columns."""
+        """R @ rhs, for a matrix of columns."""
 
     @abc.abstractmethod
     def reduced_entries(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -46,7 +46,7 @@ class AbstractCurvature(eqx.Module):
 
     @abc.abstractmethod
     def reduced_draws(self, num: int, *, key: PRNGKeyArray) -> np.ndarray:
-        """Draws from the normal law of mean 0 and covariance R, one per column."""
+        """Draws from the normal distribution of mean 0 and covariance R, one per column."""
 
     def solve(self, rhs: ArrayLike) -> Float[Array, " items *columns"]:
         """N @ rhs for a vector or the columns of a matrix."""
@@ -67,7 +67,7 @@ class AbstractCurvature(eqx.Module):
         return self.entries(items, items)
 
     def difference_variance(self, a: ArrayLike, b: ArrayLike) -> Float[Array, " pairs"]:
-        """n_aa + n_bb − 2 n_ab for each pair of items; inf where nothing relates the two."""
+        """n_aa + n_bb − 2 n_ab for each pair of items; inf if unconnected and without a prior."""
         first, second = self._pairs(a, b)
         own = [self.reduced_entries(x, x) for x in (first, second)]
         reduced = own[0] + own[1] - 2 * self.reduced_entries(first, second)
@@ -80,9 +80,9 @@ class AbstractCurvature(eqx.Module):
         return as_array(np.where(unknown, np.inf, np.maximum(known, 0)).astype(reduced.dtype))
 
     def draws(self, num: int, *, key: PRNGKeyArray) -> Float[Array, " items num"]:
-        """Independent draws from the normal law of mean 0 and covariance N, one per column.
+        """Independent draws from the normal distribution of covariance N, one per column.
 
-        Without a prior scores of mean zero are drawn.
+        They have mean 0. Without a prior the scores of each draw have mean zero.
         """
         own, level = jax.random.split(key)
         null_space = self.null_space

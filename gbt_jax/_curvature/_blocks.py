@@ -1,8 +1,8 @@
-"""Groups side by side, each with a matrix of its own.
+"""The curvature of a fit with groups: one dense block per group.
 
-Groups are one problem whose graph falls apart, and R is zero between them. Matrices of groups of
-similar sizes are stacked and inverted by LAPACK through NumPy: they are too small for a device to
-gain anything, and nothing is compiled for each size.
+Groups are one problem with a disconnected graph, so R is zero between them. Blocks of similar sizes
+are stacked and inverted by LAPACK through NumPy: they are too small to benefit from a device, and
+nothing is compiled for each size.
 """
 
 from typing import Any, final
@@ -21,23 +21,23 @@ from ._base import AbstractCurvature, Edges
 from ._elimination import dense_inverse
 from ._null_space import NullSpace, hessian_parts
 
-_AT_ONCE = 2**19  # entries of matrices in the work of a thread: a few megabytes
+_AT_ONCE = 2**19  # matrix entries per task of a thread: a few megabytes
 
 
 @final
 class BlockCurvature(AbstractCurvature):
-    """The curvature of a fit with groups; items are numbered as their scores are."""
+    """The curvature of a fit with groups; items are numbered like their scores."""
 
-    blocks: tuple[np.ndarray, ...]  # groups × size × size, each R filled up with zeros
-    stack: np.ndarray  # of each item, which of the stacks its group is in,
-    number: np.ndarray  # which matrix of the stack that is,
-    place: np.ndarray  # and which of its rows is the item's
-    log_determinants: np.ndarray  # of M, of each group
+    blocks: tuple[np.ndarray, ...]  # stacks of groups × size × size, each R padded with zeros
+    stack: np.ndarray  # the index of the stack of each item's group
+    number: np.ndarray  # the index of its matrix in the stack
+    place: np.ndarray  # the item's row in the matrix
+    log_determinants: np.ndarray  # of each group's M
     edges: Edges
     null_space: NullSpace
 
     def reduced_solve(self, rhs: Any) -> np.ndarray:
-        """A product for each group."""
+        """R @ rhs by a product for each group."""
         given = np.asarray(rhs)
         solved = np.zeros_like(given)
         for which, blocks in enumerate(self.blocks):
@@ -49,7 +49,7 @@ class BlockCurvature(AbstractCurvature):
         return solved
 
     def reduced_draws(self, num: int, *, key: PRNGKeyArray) -> np.ndarray:
-        """As in `_dense.py`, for each group."""
+        """Draws as in `_dense.py`, for each group."""
         generator, null_space = generator_of(key), self.null_space
         component, share = (
             np.asarray(null_space.component),
@@ -71,7 +71,7 @@ class BlockCurvature(AbstractCurvature):
         return null_space.remove(drawn)
 
     def reduced_entries(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Looked up; zero between groups."""
+        """Entries of the blocks; zero between groups."""
         stack = self.stack[a]
         together = (stack == self.stack[b]) & (self.number[a] == self.number[b])
         found = np.zeros(a.shape, self.log_determinants.dtype)
@@ -83,7 +83,7 @@ class BlockCurvature(AbstractCurvature):
 
 
 def block_curvature(fit: Fit) -> BlockCurvature:
-    """Invert every group's M."""
+    """Invert M for every group."""
     rows, layout = fit.comparisons, sort_by_group(fit.comparisons)
     scores, is_good = np.asarray(fit.scores), np.atleast_1d(fit.result == RESULTS.successful)
     sizes = layout.num_items
@@ -93,10 +93,10 @@ def block_curvature(fit: Fit) -> BlockCurvature:
     counted = rows._replace(weight=weight.astype(scores.dtype))
     row_curvature, diagonal, null_space = hessian_parts(fit.model, counted, scores)
     place = np.arange(owner.size) - layout.item_offsets[owner]
-    classes, stack = np.unique(_rounded_up(sizes), return_inverse=True)
+    classes, stack = np.unique(_round_up(sizes), return_inverse=True)
     blocks, number = [], np.zeros(sizes.size, int)
     log_determinants = np.full(sizes.size, np.nan)
-    parts: list[tuple[np.ndarray, np.ndarray]] = []  # groups, and where their matrices go
+    parts: list[tuple[np.ndarray, np.ndarray]] = []  # groups, and the views of their matrices
     for which, size in enumerate(classes.tolist()):
         groups = np.flatnonzero(stack == which)
         number[groups] = np.arange(groups.size)
@@ -128,8 +128,10 @@ def block_curvature(fit: Fit) -> BlockCurvature:
 
 
 def _factors(matrices: np.ndarray) -> np.ndarray:
-    """Cholesky factors; NaN where a matrix has none, of a group whose fit failed or whose Hessian
-    rounding has spoilt."""
+    """Cholesky factors; NaN for matrices that are not positive definite.
+
+    Those belong to groups whose fit failed, or are indefinite by rounding.
+    """
     factors = np.full_like(matrices, np.nan)
     try:
         factors = np.linalg.cholesky(matrices)
@@ -139,8 +141,8 @@ def _factors(matrices: np.ndarray) -> np.ndarray:
     return factors
 
 
-def _rounded_up(sizes: np.ndarray) -> np.ndarray:
-    """To 1, 2, 3, 4, 6, 8, 12, 16 …: few stacks, and at most half as much again in each."""
+def _round_up(sizes: np.ndarray) -> np.ndarray:
+    """Round up to 1, 2, 3, 4, 6, 8, 12, 16 …: few stacks, with blocks at most 3/2 as large."""
     power = 2 ** np.ceil(np.log2(np.maximum(sizes, 1))).astype(int)
     return np.where((power >= 4) & (sizes <= 3 * power // 4), 3 * power // 4, power)
 
@@ -153,7 +155,7 @@ def _inverses(
     item_diagonal: np.ndarray,
     null_space: NullSpace,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(R, log det M) of some groups, as `_dense.py` finds them."""
+    """(R, log det M) of some groups."""
     counts, item_counts = (np.diff(x)[groups] for x in (layout.row_offsets, layout.item_offsets))
     rows = ranges(layout.row_offsets[groups], counts)
     items = ranges(layout.item_offsets[groups], item_counts)

@@ -1,4 +1,4 @@
-"""One matrix, all entries at hand."""
+"""The curvature as a dense matrix."""
 
 from typing import Any, final
 
@@ -14,7 +14,7 @@ from ._null_space import NullSpace
 
 @final
 class DenseCurvature(AbstractCurvature):
-    """By a Cholesky factorisation: `reduced` is R, the rest of N is in `null_space`."""
+    """The dense inverse of the Hessian: `reduced` is R, the rest of N is in `null_space`."""
 
     reduced: Float[Any, "items items"]
     log_determinant: Float[Any, ""]  # of M; without a prior, of M on scores of mean zero
@@ -22,15 +22,15 @@ class DenseCurvature(AbstractCurvature):
     null_space: NullSpace
 
     def reduced_solve(self, rhs: Any) -> Any:
-        """A product."""
+        """R @ rhs by a matrix product."""
         return self.reduced @ rhs
 
     def reduced_entries(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Looked up."""
+        """Entries of the matrix."""
         return self.reduced[a, b]
 
     def reduced_draws(self, num: int, *, key: PRNGKeyArray) -> np.ndarray:
-        """With the Cholesky factor of R + Σ_c u_c u_cᵀ/(p_c + κ_c), less the part along u_c."""
+        """Draws by the Cholesky factor of R + Σ_c u_c u_cᵀ/(p_c + κ_c), projected off u_c."""
         null_space, reduced = self.null_space, self.reduced
         together = null_space.component[:, None] == null_space.component[None, :]
         factor = np.linalg.cholesky(
@@ -41,7 +41,7 @@ class DenseCurvature(AbstractCurvature):
 
 
 def dense_curvature(fit: Fit) -> DenseCurvature:
-    """That of the only group."""
+    """The curvature of a fit without groups: its only block."""
     found, size = block_curvature(fit), fit.comparisons.num_items
     return DenseCurvature(
         reduced=found.blocks[0][0, :size, :size] if size else np.zeros((0, 0)),

@@ -1,4 +1,4 @@
-"""By conjugate gradients on the list of comparisons: for graphs too large for a matrix."""
+"""The curvature by conjugate gradients, for graphs too large for a dense matrix."""
 
 import functools
 import math
@@ -26,7 +26,7 @@ _BLOCK = 64  # right-hand sides at a time
 
 
 class Estimate(NamedTuple):
-    """What random probes say, and the standard error of it."""
+    """An estimate from random probes, and its standard error."""
 
     value: Array
     error: Array
@@ -35,7 +35,7 @@ class Estimate(NamedTuple):
 class Sample(NamedTuple):
     """Draws of the scores around the optimum, one per column, and the diagonal of N from them.
 
-    A draw is the sum of `reduced` and of `common`, the levels of components.
+    A draw is the sum of `reduced` and of `common`, the common levels of components.
     """
 
     reduced: np.ndarray
@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 
 
 class _System(eqx.Module):
-    """M with κ u_c u_cᵀ added for each vector that is split off, padded to few shapes."""
+    """M + Σ_c κ_c u_c u_cᵀ over the vectors that are split off, padded to few shapes."""
 
     comparisons: Comparisons
     curvature: Any
@@ -59,7 +59,7 @@ class _System(eqx.Module):
 
 @final
 class IterativeCurvature(AbstractCurvature):
-    """By conjugate gradients on the list of comparisons: for graphs too large for a matrix."""
+    """Solves by conjugate gradients on the list of comparisons; no dense matrix is formed."""
 
     hessian_diagonal: np.ndarray
     edges: Edges
@@ -67,26 +67,26 @@ class IterativeCurvature(AbstractCurvature):
     system: _System
 
     def reduced_solve(self, rhs: np.ndarray) -> np.ndarray:
-        """Blocks of columns, each until its last one has ended."""
+        """R @ rhs by blocks of columns; a block iterates until its last column has converged."""
         size, count = rhs.shape
         solved = np.empty_like(rhs)
         for start in range(0, count, _BLOCK):
             given = rhs[:, start : start + _BLOCK]
-            # Columns of zeros end at once.
+            # Columns of zeros take no steps.
             width = 1 if count == 1 else _BLOCK
             block = np.zeros((self.system.diagonal.size, width), rhs.dtype)
             block[:size, : given.shape[1]] = given
             found, error = _solve_block(self.system, block)
             if error > float(np.finfo(rhs.dtype).eps) ** 0.5:
                 raise RuntimeError(
-                    "conjugate gradients did not solve with the Hessian: a residual of "
-                    f"{float(error):.0e} of the right-hand side is left"
+                    "conjugate gradients did not solve with the Hessian: the residual is "
+                    f"{float(error):.0e} of the right-hand side"
                 )
             solved[:, start : start + _BLOCK] = np.asarray(found)[:size, : given.shape[1]]
         return solved
 
     def reduced_entries(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """One solve for each distinct item of the shorter list."""
+        """Entries of R by one solve for each distinct item of the shorter list."""
         if np.unique(a).size < np.unique(b).size:
             a, b = b, a
         columns, place = np.unique(b, return_inverse=True)
@@ -100,7 +100,7 @@ class IterativeCurvature(AbstractCurvature):
         return found
 
     def reduced_draws(self, num: int, *, key: PRNGKeyArray) -> np.ndarray:
-        """Draws with the covariance M, solved with M: no factorisation is needed."""
+        """Solve with M for draws of covariance M: no factorisation is needed."""
         drawn = normal_draws(self._sparse_hessian(), num, generator_of(key))
         return drawn.x.astype(self.edges.curvature.dtype)
 
@@ -112,12 +112,12 @@ class IterativeCurvature(AbstractCurvature):
         """Draws, and the diagonal of N estimated from the same draws.
 
         Of a normal vector x with precision matrix M, Var(x_i) = 1/m_ii + Var(E[x_i | the others]),
-        and the conditional mean is x_i − (M x)_i/m_ii: what is left to estimate from draws is its
-        mean square, to a relative standard error of √(2/num).
+        and the conditional mean is x_i − (M x)_i/m_ii. Only its mean square is estimated from
+        draws, to a relative standard error of √(2/num).
         """
         own, level = jax.random.split(key)
-        # The level of a component is drawn with the precision p + κ of the matrix that is solved
-        # with, and put right afterwards: a weak prior would drown the rest.
+        # The level of a component is drawn with the precision p + κ of the system, and corrected
+        # afterwards: with a weak prior it would dominate the mean square.
         null_space, regularised = self.null_space, self.null_space.regularised
         width = np.sqrt(null_space.share)[:, None] * null_space.common_draws(num, key=level)
         drawn = normal_draws(self._sparse_hessian(), num, generator_of(own))
@@ -140,12 +140,12 @@ class IterativeCurvature(AbstractCurvature):
     def estimated_log_determinant(
         self, num: int = 30, *, key: PRNGKeyArray, lanczos_steps: int = 100
     ) -> Estimate:
-        """log det M by stochastic Lanczos quadrature, `num` probes of so many products each.
+        """log det M by stochastic Lanczos quadrature: `num` probes of `lanczos_steps` products.
 
-        The error is the standard error over probes and the difference that half the steps make.
+        The error combines the standard error over probes and the change from half the steps.
         """
         steps = min(lanczos_steps, self.num_items)
-        # Probes that are zero where items were added stay so.
+        # Probes are zero at padding items, and stay zero there.
         signs = np.zeros((num, self.system.diagonal.size), self.edges.curvature.dtype)
         signs[:, : self.num_items] = (
             2 * generator_of(key).integers(2, size=(num, self.num_items)) - 1
@@ -160,11 +160,11 @@ class IterativeCurvature(AbstractCurvature):
 def iterative_curvature(
     model: Model, comparisons: Comparisons, scores: Array
 ) -> IterativeCurvature:
-    """Evaluate M at the scores."""
+    """The curvature at the scores."""
     curvature, diagonal, null_space = hessian_parts(model, comparisons, scores)
     padded = pad_comparisons(comparisons)
     size = padded.num_items
-    # Items that are added have 1 on the diagonal, and nothing is split off.
+    # Padding items have 1 on the diagonal, and no vector is split off.
     own = np.arange(size, dtype=null_space.component.dtype)
     own[: diagonal.size] = null_space.component
     names = {"share": 0, "variance": 0, "precision": 1, "added": 0, "regularised": 1}
@@ -186,7 +186,7 @@ def iterative_curvature(
 def _solve_block(system: _System, rhs: Array) -> tuple[Array, Array]:
     """R @ rhs and the largest relative residual.
 
-    Solved twice, the second time for what rounding left of the first.
+    The second solve, for the residual of the first, removes rounding errors.
     """
     null_space = system.null_space
     solve = functools.partial(
@@ -230,10 +230,10 @@ def _quadratures(system: _System, signs: Array, *, steps: int) -> tuple[Array, A
         middle = jnp.vdot(here, image)
         image = image - middle * here
         size = jnp.linalg.norm(image)
-        # An exhausted space ends in zeros: what follows has no weight in the quadrature.
-        goes_on = size > 1e-10
-        following = jnp.where(goes_on, image / jnp.where(goes_on, size, 1), 0)
-        size = jnp.where(goes_on, size, 0)
+        # An exhausted Krylov space gives zeros, which have no weight in the quadrature.
+        is_nonzero = size > 1e-10
+        following = jnp.where(is_nonzero, image / jnp.where(is_nonzero, size, 1), 0)
+        size = jnp.where(is_nonzero, size, 0)
         return (here, following, size), (middle, size)
 
     def probe(z: Array) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""`curvature`: the factorised Hessian of a fit or of many, dense or not by its size."""
+"""`curvature`: the factorised Hessian of a fit, dense or iterative by size."""
 
 import numpy as np
 from jax import Array
@@ -24,12 +24,16 @@ from ._iterative import iterative_curvature
 
 
 def curvature(fit: Fit, *, dense: bool | None = None) -> AbstractCurvature:
-    """The factorised Hessian of a fit, to be made once and reused.
+    """The factorised Hessian of a fit, to construct once and reuse.
 
-    Up to 4,096 items it is a `DenseCurvature` (a matrix of items × items, all entries at hand),
-    beyond an `IterativeCurvature` (every solve is an iteration); `dense` chooses otherwise. Of a
-    fit with groups it is a `BlockCurvature`, a matrix for each group; NaN for a group whose fit
-    failed.
+    **Arguments:**
+
+    - `fit`: the fit.
+    - `dense`: whether to form a matrix of items × items; by default up to 4,096 items.
+
+    **Returns:** a `DenseCurvature`, or an `IterativeCurvature`, which iterates for every solve. For
+    a fit with groups it is a `BlockCurvature`, with a matrix for each group and NaN for groups
+    whose fit failed.
     """
     refuse_unfinished(fit)
     if fit.comparisons.num_groups is not None:
@@ -42,14 +46,14 @@ def curvature(fit: Fit, *, dense: bool | None = None) -> AbstractCurvature:
     )
     if made.null_space.is_lost:
         raise ValueError(
-            "items that are compared with each other have different priors, all of them so weak "
-            "that rounding hides what they say of the common level: give these items one prior_std"
+            "connected items have different priors, all of them so weak that rounding hides their "
+            "common level: give these items one prior_std"
         )
     return made
 
 
 def variances(fit: Fit, using: AbstractCurvature | None = None) -> Float[Array, " items"]:
-    """n_aa for each item, as `AbstractCurvature.diagonal` has it, without the rest of N."""
+    """`AbstractCurvature.diagonal`, computed without the rest of N."""
     if using is not None or fit.comparisons.num_groups is not None:
         return curvature_of(fit, using).diagonal()
     elimination = _elimination(fit)
@@ -59,7 +63,7 @@ def variances(fit: Fit, using: AbstractCurvature | None = None) -> Float[Array, 
 
 
 def regularised_draws(fit: Fit, num: int, key: PRNGKeyArray) -> np.ndarray | None:
-    """Draws as `AbstractCurvature.draws` has them, where that is faster without N."""
+    """`AbstractCurvature.draws` by elimination, or None where elimination is not faster."""
     elimination = _elimination(fit)
     if elimination is None:
         return None
@@ -67,7 +71,7 @@ def regularised_draws(fit: Fit, num: int, key: PRNGKeyArray) -> np.ndarray | Non
 
 
 def _elimination(fit: Fit) -> Elimination | None:
-    """M with items of few comparisons eliminated, if the prior holds all and there are many."""
+    """The elimination of M, if the prior regularises all items and their number suits."""
     refuse_unfinished(fit)
     if fit.comparisons.num_groups is not None:
         return None
@@ -81,17 +85,16 @@ def _elimination(fit: Fit) -> Elimination | None:
 
 
 def refuse_unfinished(fit: Fit) -> None:
-    """Raise for what is no fit, or one that did not find the optimum; groups fail one by one."""
+    """Raise unless the argument is a fit that found the optimum; groups are not checked."""
     check_fit(fit)
     if fit.comparisons.num_groups is None and fit.result != RESULTS.successful:
         raise ValueError(
-            f"the fit did not find the optimum ({fit.result.name}), so nothing can be said about "
-            "how it responds"
+            f"the fit did not find the optimum ({fit.result.name}), so its curvature is undefined"
         )
 
 
 def curvature_of(fit: Fit, using: AbstractCurvature | None) -> AbstractCurvature:
-    """The curvature that was made already, if it can be this fit's, or a new one."""
+    """The given curvature, checked against the size of the fit, or a new one."""
     if using is None:
         return curvature(fit)
     if using.num_items != fit.scores.size:

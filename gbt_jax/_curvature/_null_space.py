@@ -1,8 +1,7 @@
 """The null space of the comparisons: the constant vectors u_c of connected components c.
 
 Comparisons depend on score differences, so along the unit vector u_c the Hessian M has only the
-precision p_c of the prior, where that is the same over the component (otherwise u_c is not split
-off):
+precision p_c of the prior, if that is constant over the component (otherwise u_c is not split off):
 
     M u_c = p_c u_c,    N = R + Σ_c u_c u_cᵀ/p_c,    R u_c = 0.
 
@@ -33,11 +32,11 @@ class NullSpace(eqx.Module):
 
     # For each item, of its component c:
     component: Any  # the number of one item of c
-    share: Any  # the square of an entry of u_c; 0 where nothing is split off
-    variance: Any  # 1/p_c; 0 where nothing is split off or p_c is 0
+    share: Any  # the square of an entry of u_c; 0 if u_c is not split off
+    variance: Any  # 1/p_c; 0 if u_c is not split off or p_c is 0
     precision: Any  # p_c
-    added: Any  # κ_c; 0 where nothing is split off
-    regularised: Any  # p_c + κ_c: N along u_c is 1/(p_c + κ_c) where κ_c u_c u_cᵀ is added to M
+    added: Any  # κ_c; 0 if u_c is not split off
+    regularised: Any  # p_c + κ_c: the inverse of M + κ_c u_c u_cᵀ along u_c is 1/(p_c + κ_c)
     is_lost: Any  # whether rounding hides the common level of a component that is not split off
 
     @property
@@ -54,12 +53,12 @@ class NullSpace(eqx.Module):
         return self.variance[:, None] * self._means(x)
 
     def entries(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Entries of the same matrix."""
+        """Entries of Σ_c u_c u_cᵀ / p_c."""
         together = self.component[a] == self.component[b]
         return together * (self.share * self.variance)[a]
 
     def differences(self, items: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """The same matrix times e_a − e_b, at some items; NaN where a component has no prior."""
+        """Σ_c u_c u_cᵀ (e_a − e_b) / p_c at some items; NaN for components without a prior."""
         own = np.where(self.is_free, np.nan, self.variance)
 
         def column(end: np.ndarray) -> np.ndarray:
@@ -75,7 +74,7 @@ class NullSpace(eqx.Module):
 
     def _means(self, x: Any) -> Any:
         if isinstance(x, np.ndarray) and isinstance(self.component, np.ndarray):
-            # Components are numbered by items: sums over sorted items compile nothing.
+            # Components are labelled by items: sums over sorted items compile nothing.
             order = np.argsort(self.component, kind="stable")
             first = np.flatnonzero(np.diff(self.component[order], prepend=-1))
             totals = np.zeros_like(x)

@@ -1,9 +1,9 @@
-"""Draws from the normal law whose precision matrix is the Hessian, without a factorisation.
+"""Draws from the normal distribution with the Hessian as precision, without a factorisation.
 
-A draw of the law of covariance N = M⁻¹ is N g with g of covariance M = P + Bᵀ C B, and such a g
-needs square roots of diagonal matrices alone: g = P^½ z + Bᵀ C^½ z'. The systems are solved on the
-host, where SciPy's product of a sparse matrix with many columns takes a hundredth of the time of
-conjugate gradients on the list of comparisons, and repeated comparisons of a pair are one entry.
+A draw of covariance N = M⁻¹ is N g with g of covariance M = P + Bᵀ C B, and such a g needs square
+roots of diagonal matrices only: g = P^½ z + Bᵀ C^½ z'. The systems are solved on the host, where
+SciPy's product of a sparse matrix with many columns takes a hundredth of the time of conjugate
+gradients on the list of comparisons, and repeated comparisons of a pair are one entry.
 """
 
 import itertools
@@ -15,12 +15,12 @@ from .._util._progress import Progress
 from .._util._threads import in_threads, num_workers
 from ._null_space import NullSpace
 
-_COLUMNS = 16  # drawn at a time: more make a product no faster
-# A residual in proportion to the right-hand side at which a system counts as solved. In the norm
-# of D^−½ it bounds the error of every eigenvector of the scaled matrix, down to eigenvalues of
-# about this size, which the variance of a draw needs; beyond it costs four steps per digit.
+_COLUMNS = 16  # per block: wider blocks make products no faster
+# The relative residual at which a system counts as solved. In the norm of D^−½ it bounds the error
+# along every eigenvector of the scaled matrix, down to eigenvalues of about this size, as the
+# variance of a draw requires. Each further digit costs four steps.
 _TOLERANCE = 1e-8
-_FAILURE = 1e-5  # the residual, as recomputed from the solution, that is an error
+_FAILURE = 1e-5  # the recomputed relative residual above which a solve raises an error
 
 
 class NormalDraws(NamedTuple):
@@ -31,18 +31,18 @@ class NormalDraws(NamedTuple):
 
 
 class SparseHessian(NamedTuple):
-    """M as a sparse matrix, the square roots of its parts, and what is split off.
+    """M as a sparse matrix, the square roots of its parts, and the vectors that are split off.
 
-    Repeated comparisons of a pair are merged, and those without curvature left out.
+    Repeated comparisons of a pair are merged, and those without curvature dropped.
     """
 
     matrix: Any  # M, a csr_array
     edge_roots: Any  # Bᵀ C^½, a csr_array of items × pairs
     prior_roots: np.ndarray  # P^½
     scale: np.ndarray  # the diagonal of M + Σ_c κ_c u_c u_cᵀ
-    added: np.ndarray  # κ_c, of each item
-    shares: Any  # Uᵀ, a csr_array of components × items with the entries of u_c, and U
-    spread: Any
+    added: np.ndarray  # κ_c for each item
+    shares: Any  # Uᵀ, a csr_array of components × items with the entries of u_c
+    spread: Any  # U
 
     @property
     def num_items(self) -> int:
@@ -51,7 +51,7 @@ class SparseHessian(NamedTuple):
 
     @property
     def num_pairs(self) -> int:
-        """Pairs of items that are compared."""
+        """The number of pairs of items that are compared."""
         return self.edge_roots.shape[1]
 
     def remove(self, x: np.ndarray) -> np.ndarray:
@@ -59,13 +59,13 @@ class SparseHessian(NamedTuple):
         return x - self.spread @ (self.shares @ x)
 
     def product(self, x: np.ndarray) -> np.ndarray:
-        """(M + Σ_c κ_c u_c u_cᵀ) x: κ keeps the common levels from slowing down the solver."""
+        """(M + Σ_c κ_c u_c u_cᵀ) x: κ keeps weak common levels from slowing convergence."""
         return self.matrix @ x + self.added[:, None] * (self.spread @ (self.shares @ x))
 
-    def pulls(self, num: int, generator: np.random.Generator) -> np.ndarray:
+    def right_sides(self, num: int, generator: np.random.Generator) -> np.ndarray:
         """Draws with mean 0 and covariance M, one per column."""
         drawn = self.prior_roots[:, None] * generator.standard_normal((self.num_items, num))
-        for column in range(num):  # memory for the pairs of one column only
+        for column in range(num):  # one column at a time, to save memory
             drawn[:, column] += self.edge_roots @ generator.standard_normal(self.num_pairs)
         return drawn
 
@@ -73,7 +73,7 @@ class SparseHessian(NamedTuple):
 def sparse_hessian(
     a: np.ndarray, b: np.ndarray, curvature: np.ndarray, null_space: NullSpace
 ) -> SparseHessian:
-    """M from the comparisons and their w Φ''."""
+    """Construct M from the comparisons and their w Φ''."""
     import scipy.sparse
 
     size = null_space.share.size
@@ -110,21 +110,21 @@ def _merge_pairs(
 
 
 def normal_draws(of: SparseHessian, num: int, generator: np.random.Generator) -> NormalDraws:
-    """Draws of all columns, a few at a time in each thread; the same for any number of threads."""
+    """Draws in blocks of columns by threads; the result does not depend on their number."""
     widths = [min(_COLUMNS, num - start) for start in range(0, num, _COLUMNS)]
     x, image = np.empty((2, of.num_items, num))
 
     def draw(width: int, own: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        pulls = of.remove(of.pulls(width, own))
-        return _solve(of, pulls), pulls
+        right_sides = of.remove(of.right_sides(width, own))
+        return _solve(of, right_sides), right_sides
 
     tasks = zip(widths, generator.spawn(len(widths)), strict=True)
     starts = itertools.accumulate(widths, initial=0)
     found = in_threads(lambda task: draw(*task), tasks, num_workers())
-    bar = Progress(num, enabled=False, unit="draws")  # shown where stages are
-    for start, (solved, pulls) in zip(starts, found, strict=False):
+    bar = Progress(num, enabled=False, unit="draws")  # shown by `show_stages` only
+    for start, (solved, right_sides) in zip(starts, found, strict=False):
         columns = slice(start, start + solved.shape[1])
-        x[:, columns], image[:, columns] = solved, pulls
+        x[:, columns], image[:, columns] = solved, right_sides
         bar.advance(solved.shape[1])
     return NormalDraws(x, image)
 
@@ -133,17 +133,17 @@ def _solve(of: SparseHessian, rhs: np.ndarray) -> np.ndarray:
     """R @ rhs for columns without components along u_c."""
     solved = _conjugate_gradients(of, rhs)
     left = rhs - of.product(solved)
-    if np.any(_lengths(of, left) > _FAILURE * _lengths(of, rhs)):
-        solved += _conjugate_gradients(of, left)  # once more, for what rounding left
+    if np.any(_norms(of, left) > _FAILURE * _norms(of, rhs)):
+        solved += _conjugate_gradients(of, left)  # solve for the residual
         left = rhs - of.product(solved)
-    worst = np.max(_lengths(of, left) - _FAILURE * _lengths(of, rhs), initial=0)
+    worst = np.max(_norms(of, left) - _FAILURE * _norms(of, rhs), initial=0)
     if not worst <= 0:
         raise RuntimeError("conjugate gradients did not solve with the Hessian")
     return of.remove(solved)
 
 
 def _conjugate_gradients(of: SparseHessian, rhs: np.ndarray) -> np.ndarray:
-    """All columns together, until the last one has ended; scaled by the diagonal."""
+    """Conjugate gradients, scaled by the diagonal, until the last column has converged."""
     solved, left = np.zeros_like(rhs), rhs.copy()
     direction = left / of.scale[:, None]
     size = np.einsum("ij,ij->j", left, direction)
@@ -162,11 +162,11 @@ def _conjugate_gradients(of: SparseHessian, rhs: np.ndarray) -> np.ndarray:
     return solved
 
 
-def _lengths(of: SparseHessian, columns: np.ndarray) -> np.ndarray:
-    """Lengths of columns in the norm of D^−½."""
+def _norms(of: SparseHessian, columns: np.ndarray) -> np.ndarray:
+    """Norms of columns in the metric of D^−½."""
     return np.sqrt(np.einsum("ij,ij->j", columns, columns / of.scale[:, None]))
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """A quotient of numbers that reach 0 together: 0 then."""
+    """above/below, with 0/0 = 0."""
     return above / np.where(below > 0, below, 1)

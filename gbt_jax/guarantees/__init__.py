@@ -1,4 +1,4 @@
-"""What the theory promises of every fit, checked on a fit or on anybody's estimator."""
+"""Checks of the theorems on a fit or on any estimator."""
 
 from ._checks import CheckResult as CheckResult
 from ._checks import check_monotone as check_monotone

@@ -1,8 +1,8 @@
-"""What is promised of every fit, checked on this one, and on anybody's estimator.
+"""Checks of the theorems on a fit, or on any estimator.
 
 - Monotone: raising the value of a comparison of a with b raises a's score and lowers b's. For a
   fit ∂θ*_a/∂r = w (n_aa − n_ab), which is positive for every law and graph.
-- A new comparison with the value Φ'(θ*_a − θ*_b) leaves all scores alone; above it a rises.
+- A new comparison with the value Φ'(θ*_a − θ*_b) changes no score; a larger one raises a.
 - Resilient: under a law bounded by r_max, adding, removing or changing one comparison of weight 1
   moves the scores by at most 2√2 r_max σ² in l2, since the loss is 1/σ²-strongly convex and its
   gradient changes by at most 2 r_max at two items. Unbounded laws have no such constant.
@@ -36,15 +36,15 @@ _CONFIRMED = 5  # of each kind of change, those with the largest predicted effec
 @final
 @dataclasses.dataclass(frozen=True)
 class CheckResult:
-    """A claim, whether it holds, by how much, and the case that comes closest to breaking it.
+    """A claim, whether it holds, its margin, and the worst case.
 
-    Cases in which scores are not finite are `not_evaluated`: they speak neither for the claim nor
-    against it. `holds` is None where no case could be evaluated.
+    Cases in which scores are not finite are counted as `not_evaluated`, and do not affect `holds`.
+    `holds` is None if no case could be evaluated.
     """
 
     claim: str
     holds: bool | None
-    margin: float  # negative where the claim fails, NaN where it could not be evaluated
+    margin: float  # negative if the claim fails, NaN if it could not be evaluated
     worst: str
     checked: int
     numbers: dict[str, float]
@@ -77,18 +77,23 @@ def check_monotone(
 ) -> CheckResult:
     """Whether raising a comparison's value raises the first item's score and lowers the second's.
 
-    For a fit, with or without groups, of a continuous law by the sign of the derivatives of all
-    comparisons; of a discrete law by refits, each comparison one step up. For
-    an estimator, which comes with its `comparisons`, by calling it with each value raised by
-    `step`. Where a value cannot be raised within the support, or raising it gives scores of its
-    two items that are not finite, it is lowered instead, and a's score must fall. Comparisons for
-    which neither gives finite scores are counted in `CheckResult.not_evaluated`.
+    A fit of a continuous law, with or without groups, is checked by the sign of the derivatives of
+    all comparisons; that of a discrete law by refits, with each comparison one step up. An
+    estimator is called with each value raised by `step`. If a value cannot be raised within the
+    support, or raising it gives scores of its two items that are not finite, it is lowered instead,
+    and a's score must fall. Comparisons for which neither gives finite scores are counted in
+    `CheckResult.not_evaluated`.
 
     **Arguments:**
 
+    - `subject`: a fit, or an estimator: a function from `Comparisons` to scores.
+    - `comparisons`: the data of an estimator.
+    - `step`: by how much the values of an estimator are raised.
     - `max_value`: an estimator is called with values of up to ±`max_value` only, so that they
       stay inside the support of its law.
     - `rows`: only these comparisons.
+
+    **Returns:** a `CheckResult`.
     """
     if isinstance(subject, Fit):
         if comparisons is not None or step is not None or max_value is not None:
@@ -96,13 +101,13 @@ def check_monotone(
                 "comparisons, step and max_value are for estimators: a fit has its own"
             )
         refuse_unfinished(subject)
-        return _monotone_fit(subject, as_indices("rows", rows, len(subject.comparisons)))
+        return _check_monotone_fit(subject, as_indices("rows", rows, len(subject.comparisons)))
     _check_estimator(subject, "check_monotone")
     if comparisons is None or step is None or not step > 0:
         raise ValueError("an estimator is checked with comparisons and a positive step")
     if max_value is not None and not max_value > 0:
         raise ValueError(f"max_value must be positive, not {max_value}")
-    return _monotone_estimator(
+    return _check_monotone_estimator(
         subject,
         comparisons,
         step,
@@ -114,15 +119,19 @@ def check_monotone(
 def check_new_comparison(
     fit: Fit, a: Integer, b: Integer, *, law: AbstractRootLaw | None = None
 ) -> CheckResult:
-    """Whether a new comparison pulls where it should: up above Φ'(θ_a − θ_b), down below it.
+    """Whether a new comparison above Φ'(θ_a − θ_b) raises a and lowers b, below it the reverse.
 
-    That value, which changes nothing, is among the report's `numbers`; the refits are with the
-    largest and the smallest value of the law's support (or that value ± 1).
+    The refits have the largest and the smallest value of the law's support, or for an unbounded law
+    the next integers above and below Φ'(θ_a − θ_b).
 
     **Arguments:**
 
-    - `law`: the law of the new comparison, by default that of the fit. It must be given where the
-      fit's law has parameters per comparison.
+    - `fit`: a fit without groups.
+    - `a`, `b`: the items of the new comparison.
+    - `law`: the law of the new comparison, by default that of the fit. It is required if the fit's
+      law has parameters per comparison.
+
+    **Returns:** a `CheckResult`; `numbers` contains Φ'(θ_a − θ_b), the value that changes nothing.
     """
     refuse_groups(fit, "check_new_comparison", "a comparison is added to one group")
     first, second = as_indices("a and b", np.array([a, b]), fit.comparisons.num_items)
@@ -164,11 +173,19 @@ def check_resilience(
 ) -> CheckResult:
     """How far one comparison, added, removed or changed to an extreme, moves the scores in l2.
 
-    For a fit the changes with the largest predicted effect are refitted and held against
+    For a fit the changes with the largest predicted effect are refitted and compared with
     2√2 r_max σ² (the paper's constant, 4√2 r_max σ², is twice that); an unbounded law fails, with
-    an example. For an estimator, which comes with its `comparisons`, the extreme values
-    ±`max_value` and the `bound` to hold, every comparison is removed and changed; cases in which
-    it returns NaN are counted in `CheckResult.not_evaluated`.
+    an example. For an estimator every comparison is removed and changed; cases in which it returns
+    NaN are counted in `CheckResult.not_evaluated`.
+
+    **Arguments:**
+
+    - `subject`: a fit without groups, or an estimator: a function from `Comparisons` to scores.
+    - `comparisons`: the data of an estimator.
+    - `max_value`: values are changed to ±`max_value`, for an estimator.
+    - `bound`: the bound to check, for an estimator.
+
+    **Returns:** a `CheckResult`.
     """
     if isinstance(subject, Fit):
         refuse_groups(subject, "check_resilience", "the bound is one of a single group")
@@ -177,8 +194,8 @@ def check_resilience(
         if np.isinf(np.asarray(subject.model.prior_std)).any():
             raise ValueError("without a prior nothing bounds what a comparison does: 2√2 r_max σ²")
         if not np.isfinite(np.asarray(subject.model.law.max_value)).all():
-            return _growing_example(subject)
-        return _resilience_of_fit(subject)
+            return _unbounded_example(subject)
+        return _check_resilience_fit(subject)
     _check_estimator(subject, "check_resilience")
     if comparisons is None or max_value is None or bound is None:
         raise ValueError("an estimator is checked with comparisons, max_value and bound")
@@ -192,16 +209,16 @@ def check_resilience(
         for value in (max_value, -max_value):
             changed = _with_value(comparisons, row, value)
             cases.append((_distance(subject(changed), before), f"row {row} set to {value:g}"))
-    return _resilience(cases, bound, {})
+    return _resilience_result(cases, bound, {})
 
 
 def _check_estimator(subject: object, function: str) -> None:
-    """Raise for what is no function, and so neither a fit nor an estimator."""
+    """Raise `TypeError` unless the subject is a function."""
     if not callable(subject):
         raise TypeError(f"{function} takes a Fit or an estimator, not {type(subject).__name__}")
 
 
-def _monotone_fit(fit: Fit, rows: np.ndarray) -> CheckResult:
+def _check_monotone_fit(fit: Fit, rows: np.ndarray) -> CheckResult:
     data = fit.comparisons
     rows = rows[np.asarray(data.weight)[rows] > 0]
     numbers, is_good = {}, np.ones(rows.size, bool)
@@ -214,17 +231,17 @@ def _monotone_fit(fit: Fit, rows: np.ndarray) -> CheckResult:
     if law.is_discrete:
         up, down = (np.asarray(step(jnp.asarray(value))) for step in (law.step_up, law.step_down))
         up, down = (np.where(is_good & (step > 0), step, np.inf) for step in (up, down))
-        steps = _steps(functools.partial(refit_rises, fit), rows, value, up, down)
+        steps = _evaluate_steps(functools.partial(refit_rises, fit), rows, value, up, down)
         unit = "score per step"
     else:
         made = curvature(fit)
         a, b = made.edges.a[rows], made.edges.b[rows]
-        # Levels of components are common to both terms and left out of both.
+        # Levels of components are common to both terms, and omitted from both.
         across = made.reduced_entries(a, b)
         rises = np.minimum(*(made.reduced_entries(x, x) - across for x in (a, b)))
         steps = _Steps(np.where(is_good, rises, np.nan), np.zeros(rows.size), ~is_good)
         unit = "score per unit of value, at weight 1"
-    return _monotone(steps, unit, lambda k: _row(data, int(rows[k])), numbers)
+    return _monotone_result(steps, unit, lambda k: _row(data, int(rows[k])), numbers)
 
 
 def _row(comparisons: Comparisons, row: int) -> str:
@@ -236,7 +253,7 @@ def _row(comparisons: Comparisons, row: int) -> str:
     return f"{where}row {row}, item {first!r} against {second!r}"
 
 
-def _monotone_estimator(
+def _check_monotone_estimator(
     estimator: Estimator, comparisons: Comparisons, step: float, edge: float, rows: np.ndarray
 ) -> CheckResult:
     value = np.asarray(comparisons.value, float)[rows]
@@ -253,36 +270,36 @@ def _monotone_estimator(
             found.append(np.minimum(moved[a[row]], -moved[b[row]]))  # NaN if one is
         return Rises(np.asarray(found, float), np.full(len(found), rounding))
 
-    # A step that ends at the edge up to rounding ends there: 0.7 + 0.3 is above 1 in some floats.
+    # A step may exceed the edge by rounding: 0.7 + 0.3 is above 1 in some floats.
     slack = 1e-9 * min(edge, step)
     room = np.maximum(edge - value, 0), np.maximum(edge + value, 0)
     up, down = (np.where(step <= x + slack, np.minimum(step, x), np.inf) for x in room)
-    steps = _steps(rises, rows, value, up, down)
-    return _monotone(steps, "score per step", lambda k: _row(comparisons, rows[k]), {})
+    steps = _evaluate_steps(rises, rows, value, up, down)
+    return _monotone_result(steps, "score per step", lambda k: _row(comparisons, rows[k]), {})
 
 
 def _moves(after: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """How far each score moved; NaN where it is not finite before or after."""
+    """The change of each score; NaN if it is not finite before or after."""
     is_known = np.isfinite(after) & np.isfinite(before)
     return np.where(is_known, np.where(is_known, after, 0) - np.where(is_known, before, 0), np.nan)
 
 
 class _Steps(NamedTuple):
-    """Of each comparison, how far its scores moved the right way; NaN where nobody can say."""
+    """The smaller move of each comparison's two scores in the expected direction, or NaN."""
 
     least: np.ndarray
-    rounding: np.ndarray  # how far `least` may be off
+    rounding: np.ndarray  # a bound of the error of `least`
     is_lowered: np.ndarray
 
 
-def _steps(
+def _evaluate_steps(
     rises: Callable[[np.ndarray, np.ndarray], Rises],
     rows: np.ndarray,
     value: np.ndarray,
     up: np.ndarray,
     down: np.ndarray,
 ) -> _Steps:
-    """Comparisons stepped up, and down where that gives nothing; a step of inf is not taken."""
+    """Step comparisons up, or down if that gives NaN; a step of inf is not taken."""
     found = _Steps(np.full(rows.size, np.nan), np.zeros(rows.size), np.zeros(rows.size, bool))
     for size, is_lowered in ((up, False), (-down, True)):
         tried = np.flatnonzero(np.isnan(found.least) & np.isfinite(size))
@@ -292,7 +309,7 @@ def _steps(
     return found
 
 
-def _monotone(
+def _monotone_result(
     steps: _Steps, unit: str, name: Callable[[int], str], numbers: dict[str, float]
 ) -> CheckResult:
     claim = "raising a comparison raises its first item and lowers its second"
@@ -309,7 +326,7 @@ def _monotone(
     return CheckResult(claim, holds, margin, worst, known.size, numbers, *left_out)
 
 
-def _resilience_of_fit(fit: Fit) -> CheckResult:
+def _check_resilience_fit(fit: Fit) -> CheckResult:
     made, rows, law = curvature(fit), fit.comparisons, fit.model.law
     edge = np.broadcast_to(np.asarray(law.max_value), len(rows))
     ones, (a, b, _) = np.ones(len(rows), fit.scores.dtype), made.edges
@@ -334,10 +351,10 @@ def _resilience_of_fit(fit: Fit) -> CheckResult:
         cases.append((_distance(change, 0), f"{against[row]:g} added between {a} and {b}"))
     sigma = float(np.max(np.asarray(fit.model.prior_std)))
     bound = 2 * math.sqrt(2) * float(np.max(np.asarray(law.max_value))) * sigma**2
-    return _resilience(cases, bound, {"4√2 r_max σ² (the paper's bound)": 2 * bound})
+    return _resilience_result(cases, bound, {"4√2 r_max σ² (the paper's bound)": 2 * bound})
 
 
-def _growing_example(fit: Fit) -> CheckResult:
+def _unbounded_example(fit: Fit) -> CheckResult:
     distances = {}
     for value in (1.0, 1e2, 1e4, 1e6):
         new = _new_row(fit, 0, 1, value)
@@ -354,7 +371,7 @@ def _growing_example(fit: Fit) -> CheckResult:
     )
 
 
-def _resilience(cases: list[tuple[float, str]], bound: float, numbers: dict) -> CheckResult:
+def _resilience_result(cases: list[tuple[float, str]], bound: float, numbers: dict) -> CheckResult:
     known = [case for case in cases if not math.isnan(case[0])]
     lost = [name for distance, name in cases if math.isnan(distance)]
     distance, worst = max(known, default=(0.0, "no comparisons"))
@@ -397,5 +414,5 @@ def _with_value(comparisons: Comparisons, row: int, value: float) -> Comparisons
 
 
 def _distance(scores: ArrayLike, others: ArrayLike) -> float:
-    with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, a distance that nobody knows
+    with np.errstate(invalid="ignore"):  # ∞ − ∞ gives NaN: not evaluated
         return float(np.linalg.norm(np.asarray(scores) - np.asarray(others)))

@@ -1,4 +1,4 @@
-"""Refits with one comparison changed at a time: each is a group of one fit."""
+"""Refits with one changed comparison each, as groups of a single fit."""
 
 from typing import NamedTuple
 
@@ -17,17 +17,17 @@ _ROWS_AT_ONCE = 2**20  # of all refits together
 
 
 class Rises(NamedTuple):
-    """How far a rises or b falls, whichever is less, when a row gets a higher value.
+    """The rise of a or the fall of b, whichever is less, if a row gets a higher value.
 
-    With a lower value: how far a falls or b rises. NaN where a refit finds no optimum.
+    With a lower value: the fall of a or the rise of b. NaN if a refit finds no optimum.
     """
 
     least: np.ndarray
-    rounding: np.ndarray  # how far `least` may be off
+    rounding: np.ndarray  # a bound of the error of `least`
 
 
 def refit_rises(fit: Fit, rows: np.ndarray, values: np.ndarray) -> Rises:
-    """For each of the `rows`, which get the new `values` one at a time."""
+    """The `Rises` of refits in which one of the `rows` each gets its new value."""
     layout = sort_by_group(fit.comparisons)
     place = np.empty(layout.row.size, np.int64)  # of each row among those sorted by group
     place[layout.row] = np.arange(layout.row.size)
@@ -41,7 +41,7 @@ def refit_rises(fit: Fit, rows: np.ndarray, values: np.ndarray) -> Rises:
         copies = _Copies(owner[block], rows[block], place[rows[block]], values[block])
         least[block], error[block] = _refit(fit, layout, copies)
         start = stop
-    # Both fits are certified to so much; without a prior nothing is, but rounding is small.
+    # Both fits have this error bound; without a prior it is inf, but rounding errors are small.
     certified = np.where(np.isfinite(error), 2 * error, 0)
     largest = float(np.nanmax(np.abs(np.asarray(fit.scores)), initial=0))
     return Rises(least, certified + 1e-9 * (1 + largest))

@@ -1,4 +1,4 @@
-"""How scores respond: derivatives, leave-one-out, counterfactuals, and what a ranking rests on."""
+"""Influence of comparisons on scores: derivatives, leave-one-out, counterfactuals, flip sets."""
 
 from ._counterfactuals import FlipSet as FlipSet
 from ._counterfactuals import RequiredChange as RequiredChange

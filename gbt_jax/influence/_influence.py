@@ -1,12 +1,12 @@
-"""What scores would be with other comparisons: predicted from the curvature, and refitted.
+"""Scores with other comparisons: predicted from the curvature, and refitted.
 
 Leaving a row out of the sum changes the gradient at θ* by −x ρ and the Hessian by −c x xᵀ, where
 x = e_a − e_b, ρ = w (Φ'(t) − r) and c = w Φ''(t). One Newton step from θ* is
 
     Δθ = (M − c x xᵀ)⁻¹ x ρ = ρ N x / (1 − c xᵀ N x).
 
-Where that moves scores far, `_leave_out` goes on from there. Sets of rows are left out by a refit
-from θ*, which takes no longer than a matrix of the size of the set.
+`_leave_out` refines large changes from there. Sets of rows are left out by a refit from θ*, which
+takes no longer than solving with a matrix of the size of the set.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from ._sensitivity import solve_differences
 
 
 class WhatIf(NamedTuple):
-    """Scores with other comparisons: the refit, and what the old curvature predicted."""
+    """Scores with other comparisons: the refit, and the prediction of the old curvature."""
 
     fit: Fit
     change: Array  # of each score, by the refit
@@ -47,15 +47,16 @@ def what_if(
     added_law: AbstractRootLaw | None = None,
     using: AbstractCurvature | None = None,
 ) -> WhatIf:
-    """Refit with other comparisons, from the scores as they are.
+    """Refit with other comparisons, starting from the scores of the fit.
 
     **Arguments:**
 
+    - `fit`: the fit.
     - `added`, `removed`, `changed`, `added_law`: as in `refit`.
-    - `using`: the fit's `curvature`, if it has been made already.
+    - `using`: the fit's `curvature`, if available.
 
-    A group whose fit failed has NaN in `change` and `predicted`, and scores in `fit` if the changes
-    mend it.
+    **Returns:** a `WhatIf`. A group whose fit failed has NaN in `change` and `predicted`; its refit
+    may succeed.
     """
     check_fit(fit)
     if added is not None:
@@ -63,7 +64,7 @@ def what_if(
     made = curvature_of(fit, using)
     refitted = refit(fit, added=added, removed=removed, changed=changed, added_law=added_law)
     model, rows, has_scores = refitted.model, refitted.comparisons, np.isfinite(fit.scores)
-    # The gradient at the old optimum, from the rows that are not what they were.
+    # The gradient at the old optimum, from the changed rows.
     old, size = fit.comparisons, len(fit.comparisons)
     pull, _ = row_derivatives(model, rows, fit.scores)
     pull[:size] -= row_derivatives(fit.model, old, fit.scores)[0]
@@ -85,20 +86,22 @@ def leave_out(
 ) -> Float[Array, "items left_out"]:
     """The change of every score when each comparison is left out.
 
-    By one Newton step with the Hessian that is left, and for the comparisons that move the scores
-    most by the law itself on the rows around them. `exact=True`, and `groups`, refit instead.
-    Without a prior, NaN where comparisons are left out that alone connect two parts, and where a
-    refit finds no optimum.
+    Each change is one Newton step with the Hessian of the remaining rows. The largest changes are
+    refined with the law itself on the rows that move most.
 
     **Arguments:**
 
+    - `fit`: a fit without groups.
     - `comparisons`: only these rows, one column each.
-    - `groups`: one label per comparison; all comparisons of a label are left out together, one
-      column per label in ascending order.
-    - `refined`: how many columns, those of the largest changes in l2, are more than one Newton
-      step; None is all of them. This takes a dense `curvature`, as fits
-      of up to 4,096 items have it.
-    - `using`: the fit's `curvature`, if it has been made already.
+    - `groups`: one label per comparison; all comparisons of a label are left out together, by a
+      refit, with one column per label in ascending order.
+    - `exact`: refit without each comparison instead.
+    - `refined`: how many columns, those of the largest changes in l2, to refine beyond one Newton
+      step; None for all. It needs a dense `curvature`, the default up to 4,096 items.
+    - `using`: the fit's `curvature`, if available.
+
+    **Returns:** the changes, one column per comparison or label. Without a prior, columns are NaN
+    if their comparisons alone connect two parts, or if a refit finds no optimum.
     """
     refuse_groups(fit, "influence.leave_out", "comparisons are left out of one group at a time")
     size = len(fit.comparisons)
@@ -107,12 +110,12 @@ def leave_out(
     if groups is not None:
         if comparisons is not None:
             raise ValueError("choose comparisons or groups, not both")
-        return _of_sets(fit, _members(groups, size))
+        return _leave_out_sets(fit, _members(groups, size))
     chosen = as_indices("comparisons", comparisons, size)
     if exact:
-        return _of_sets(fit, [np.array([row]) for row in chosen])
+        return _leave_out_sets(fit, [np.array([row]) for row in chosen])
     made = curvature_of(fit, using)
-    changes, is_lost = _of_rows(fit, made, chosen), _lost_steps(fit, made, chosen)
+    changes, is_lost = _leave_out_rows(fit, made, chosen), _lost_steps(fit, made, chosen)
     for column in np.flatnonzero(is_lost):
         changes[:, column] = _refitted_change(fit, chosen[[column]])
     if not isinstance(made, DenseCurvature):
@@ -129,7 +132,7 @@ def leave_out(
 
 
 def _lost_steps(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> np.ndarray:
-    """Rows whose Newton step is lost in rounding: without them only a weak prior holds a part."""
+    """Rows whose Newton step is lost in rounding: without them only a weak prior fixes a part."""
     if is_regularised(old.model, old.comparisons):
         return np.zeros(rows.size, bool)
     precision = np.asarray(made.null_space.precision)
@@ -144,11 +147,11 @@ def _members(groups: Sequence | np.ndarray, size: int) -> list[np.ndarray]:
     return np.split(np.argsort(member, kind="stable"), ends)[:count]
 
 
-def _of_sets(old: Fit, sets: list[np.ndarray]) -> Array:
-    """Sets of rows left out, one column each."""
+def _leave_out_sets(old: Fit, sets: list[np.ndarray]) -> Array:
+    """Changes by refits without sets of rows, one column each."""
     changes = np.full((old.scores.size, len(sets)), np.nan, old.scores.dtype)
     for column, rows in enumerate(sets):
-        if not falls_apart(old, with_changes(old.comparisons, removed=rows)):
+        if not disconnects(old, with_changes(old.comparisons, removed=rows)):
             changes[:, column] = _refitted_change(old, rows)
     return as_array(changes)
 
@@ -156,7 +159,7 @@ def _of_sets(old: Fit, sets: list[np.ndarray]) -> Array:
 def _refine_changes(
     old: Fit, made: DenseCurvature, sets: np.ndarray, predicted: np.ndarray
 ) -> np.ndarray:
-    """Changes without sets of rows, from what one Newton step says of them."""
+    """Refine the changes that one Newton step predicts for sets of rows left out."""
     changes, is_found = refined_changes(old, made, sets, predicted)
     if may_be_unbounded(old.model):
         left = (with_changes(old.comparisons, removed=rows) for rows in sets)
@@ -171,25 +174,25 @@ def _refitted_change(old: Fit, rows: np.ndarray) -> np.ndarray:
     return np.asarray(refitted.scores) - np.asarray(old.scores)
 
 
-def _of_rows(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> np.ndarray:
-    """Each row alone."""
+def _leave_out_rows(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> np.ndarray:
+    """Changes by one Newton step without each row."""
     a, b = (np.asarray(x)[rows] for x in (old.comparisons.a, old.comparisons.b))
     residual, row_curvature = row_derivatives(old.model, old.comparisons, old.scores)
-    held = 1 - row_curvature[rows] * np.asarray(made.difference_variance(a, b))
-    # Rows of weight 0 change nothing, even where nothing else relates their items.
+    remainder = 1 - row_curvature[rows] * np.asarray(made.difference_variance(a, b))
+    # Rows of weight 0 change nothing, even if no other row connects their items.
     counts = np.asarray(old.comparisons.weight)[rows] > 0
     is_bridge = np.zeros(rows.size, bool)
     if np.any(np.asarray(made.null_space.precision) == 0):
         is_bridge = bridges(old.comparisons)[rows] & counts
     is_known = counts & ~is_bridge
-    factor = np.where(is_known, residual[rows] / np.where(is_known, held, 1), np.nan)
+    factor = np.where(is_known, residual[rows] / np.where(is_known, remainder, 1), np.nan)
     changes = solve_differences(made, a, b, np.where(counts, factor, 0))
     changes[:, ~counts] = 0
     return changes
 
 
-def falls_apart(old: Fit, left: Comparisons) -> bool:
-    """Whether without a prior there are more components in what is left than before."""
+def disconnects(old: Fit, left: Comparisons) -> bool:
+    """Whether, without a prior, the remaining comparisons have more components than before."""
     if not np.any(np.isinf(np.asarray(old.model.prior_std))):
         return False
     before, after = (components(x).max(initial=-1) for x in (old.comparisons, left))

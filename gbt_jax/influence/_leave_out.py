@@ -1,20 +1,20 @@
-"""Scores without some rows: the law itself on the rows that move most, its curvature elsewhere.
+"""Scores without some rows: the exact law on the rows that move most, its curvature elsewhere.
 
-Leaving a comparison out may move a score far, beyond where the law's curvature at the optimum says
-much; but it does so on few rows, those around the comparison. With u = Xᵀ Δθ on a set of rows S
-(X has their columns e_a − e_b) which includes the ones left out, and every other row replaced by
-its second order, the loss without them is up to a constant
+Leaving a comparison out may move a score beyond the range where the law's curvature at the optimum
+is accurate, but only on few rows, near the comparison. Let S be a set of rows that includes the
+ones left out, u = Xᵀ Δθ (X has their columns e_a − e_b), and replace every other row by its second
+order. Then the loss without the rows is, up to a constant,
 
     ½ Δθᵀ M Δθ + Σ_{j ∈ S} h_j(u_j),
     h_j(u) = w (Φ(t + u) − Φ(t) − Φ'(t) u − ½ Φ''(t) u²)    for rows that stay,
     h_j(u) = −ρ u − ½ c u²,  ρ = w (Φ'(t) − r),  c = w Φ''(t)    for rows that are left out.
 
-Its minimum has Δθ = N X λ, so it is one of |S| numbers λ with P = Xᵀ N X alone:
+Its minimum has Δθ = N X λ, so it is a problem in |S| numbers λ with P = Xᵀ N X:
 
     ½ λᵀ P λ + Σ h_j((P λ)_j),    stationary where λ + h'(P λ) = 0,
 
-convex, and solved by damped Newton's method, (I + diag(h'') P) δ = −(λ + h'). Where S has only the
-rows left out it is the one Newton step of `_influence`.
+convex, and solved by damped Newton's method, (I + diag(h'') P) δ = −(λ + h'). If S has only the
+rows left out, the solution is the Newton step of `_influence`.
 """
 
 import functools
@@ -34,7 +34,7 @@ from .._model import Model
 
 _MOVING_ROWS = 32  # on the largest Tournesol problem: errors below 1%; with 16 below 6%
 _MOST_ROUNDS = 60
-_BLOCK = 128  # columns at a time; their matrix of rows × columns stays small
+_BLOCK = 128  # columns at a time, to bound the matrix of rows × columns
 
 
 class _Small(NamedTuple):
@@ -52,23 +52,23 @@ def refined_changes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(changes of scores, items × sets; whether each was found), one set of rows left out each.
 
-    `sets` has the rows of a set along its second axis, and `predicted` is what one Newton step
-    says of the changes.
+    `sets` has the rows of a set along its second axis, and `predicted` has the changes by one
+    Newton step.
     """
     starts = range(0, sets.shape[0], _BLOCK)
     blocks = [slice(start, start + _BLOCK) for start in starts]
-    found = [_block(fit, made, sets[block], predicted[:, block]) for block in blocks]
+    found = [_refine_block(fit, made, sets[block], predicted[:, block]) for block in blocks]
     changes = [np.zeros((fit.scores.size, 0), predicted.dtype), *(change for change, _ in found)]
     settled = [np.zeros(0, bool), *(is_settled for _, is_settled in found)]
     return np.concatenate(changes, axis=1), np.concatenate(settled)
 
 
-def _block(
+def _refine_block(
     fit: Fit, made: DenseCurvature, sets: np.ndarray, predicted: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     count = sets.shape[0]
     rows = _with_moving_rows(fit, sets, predicted)
-    # A few fixed shapes, so that most blocks compile nothing: unused columns repeat the first.
+    # Few fixed shapes, so that most blocks compile nothing: unused columns repeat the first.
     width = 2 ** max(count - 1, 0).bit_length()
     padded = np.concatenate([rows, np.repeat(rows[:1], width - count, axis=0)])
     weights, settled = _solve(
@@ -106,7 +106,7 @@ def _solve(
     *,
     left_out: int,
 ) -> tuple[Array, Array]:
-    """(λ, whether it was found) of stacked problems; the first `left_out` rows of each go."""
+    """(λ, whether it was found) of stacked problems, without the first `left_out` rows of each."""
     a, b, model = comparisons.a[rows], comparisons.b[rows], model.at_rows(rows)
 
     def entries(first: Array, second: Array) -> Array:
@@ -121,7 +121,7 @@ def _solve(
     )
     point = _evaluate(model, small, jnp.zeros_like(small.t))
     length = jnp.ones_like(point.energy)
-    state = (point, _step(small, point), length, jnp.zeros((), jnp.int32))
+    state = (point, _newton_step(small, point), length, jnp.zeros((), jnp.int32))
 
     def is_open(state) -> Array:
         point, step, _, rounds = state
@@ -132,7 +132,7 @@ def _solve(
         tried = _evaluate(model, small, point.weights + length[:, None] * step)
         accepted = tried.energy <= point.energy + tried.noise
         new = jax.tree.map(lambda x, y: _choose(accepted, x, y), tried, point)
-        turned = _choose(accepted, _step(small, tried), step)
+        turned = _choose(accepted, _newton_step(small, tried), step)
         return new, turned, jnp.where(accepted, 1, 0.5 * length), rounds + 1
 
     point, step, _, _ = lax.while_loop(is_open, advance, state)
@@ -140,11 +140,11 @@ def _solve(
 
 
 class _Point(NamedTuple):
-    """λ, and what is known there."""
+    """The evaluation of the small problems at λ."""
 
     weights: Array
     energy: Array
-    noise: Array  # of its rounding
+    noise: Array  # rounding errors of the energy
     slope: Array  # λ + h'
     curvature: Array  # h''
 
@@ -153,13 +153,13 @@ def _evaluate(model: Model, small: _Small, weights: Array) -> _Point:
     u = jnp.einsum("kij,kj->ki", small.inner, weights)
     law, t = model.law, small.t
     mean, variance = law.mean(t), law.variance(t)
-    residual, held = small.weight * (mean - small.value), small.weight * variance
+    residual, curvature = small.weight * (mean - small.value), small.weight * variance
     stays = small.weight * (law.cgf(t + u) - law.cgf(t) - mean * u - 0.5 * variance * u * u)
-    gone = -residual * u - 0.5 * held * u * u
+    gone = -residual * u - 0.5 * curvature * u * u
     terms = jnp.where(small.is_left_out, gone, stays)
     slope = jnp.where(
         small.is_left_out,
-        -residual - held * u,
+        -residual - curvature * u,
         small.weight * (law.mean(t + u) - mean - variance * u),
     )
     quadratic = 0.5 * weights * u
@@ -170,12 +170,12 @@ def _evaluate(model: Model, small: _Small, weights: Array) -> _Point:
         noise=16 * jnp.finfo(t.dtype).eps * size,
         slope=weights + slope,
         curvature=jnp.where(
-            small.is_left_out, -held, small.weight * (law.variance(t + u) - variance)
+            small.is_left_out, -curvature, small.weight * (law.variance(t + u) - variance)
         ),
     )
 
 
-def _step(small: _Small, point: _Point) -> Array:
+def _newton_step(small: _Small, point: _Point) -> Array:
     size = point.weights.shape[-1]
     matrix = jnp.eye(size, dtype=point.slope.dtype) + point.curvature[:, :, None] * small.inner
     return -jnp.linalg.solve(matrix, point.slope[..., None])[..., 0]
@@ -183,7 +183,7 @@ def _step(small: _Small, point: _Point) -> Array:
 
 def _is_settled(point: _Point, step: Array) -> Array:
     largest = jnp.max(jnp.abs(point.weights), axis=-1)
-    # Of the last step √ε is enough: it squares the error.
+    # A relative step of √ε is enough: it squares the error.
     precise = float(jnp.finfo(step.dtype).eps) ** 0.5 * largest
     return jnp.max(jnp.abs(step), axis=-1) <= precise
 

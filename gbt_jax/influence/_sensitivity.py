@@ -1,8 +1,7 @@
-"""How scores respond to what they were computed from: the columns of −N ∂_p∇L.
+"""Sensitivities of scores to data and parameters: the columns of −N ∂_p∇L.
 
-At the optimum ∇L(θ*, p) = 0 for every parameter p, so dθ* = −N ∂_p∇L dp (`_implicit`). Here these
-derivatives are laid out as matrices, for all or some items and comparisons, from one factorised
-Hessian.
+At the optimum ∇L(θ*, p) = 0 for every parameter p, so dθ* = −N ∂_p∇L dp (`_implicit`). The
+derivatives are matrices here, for all or some items and comparisons, from one factorised Hessian.
 """
 
 import functools
@@ -40,18 +39,23 @@ def sensitivity(
     - `wrt="value"`: ∂θ*_i/∂r of every comparison, items × comparisons, in score units per unit of
       value. Raising a value raises a's score and lowers b's: in the column of a comparison of a
       with b the entry of a is positive, that of b negative.
-    - `wrt="weight"`: per unit of weight, so the first-order effect of repeating a comparison.
-    - `wrt="prior_mean"`, `wrt="prior_std"`: items × the parameter's own shape: a vector where one
-      number is shared by all items.
-    - `wrt="law"`: the law with each parameter replaced by items × its own shape: a vector where
-      one number is shared by all comparisons, items × comparisons where each has its own.
+    - `wrt="weight"`: per unit of weight, the first-order effect of repeating a comparison.
+    - `wrt="prior_mean"`, `wrt="prior_std"`: items × the parameter's shape: a vector if all items
+      share one number.
+    - `wrt="law"`: the law with each parameter replaced by items × its shape: a vector if all
+      comparisons share one number, items × comparisons for parameters per comparison.
 
     **Arguments:**
+
+    - `fit`: the fit, with or without groups.
+    - `wrt`: the parameter, as above.
 
     - `comparisons`: only these rows of the comparisons, for values, weights and parameters of the
       law that are given per comparison.
     - `items`: only the scores of these items.
-    - `using`: the fit's `curvature`, if it has been made already.
+    - `using`: the fit's `curvature`, if available.
+
+    **Returns:** the derivatives as listed.
     """
     check_fit(fit)
     if wrt not in get_args(Parameter):
@@ -66,7 +70,7 @@ def sensitivity(
         else:
             alone = fit.comparisons._replace(weight=np.ones_like(weight))
             factor = -row_derivatives(fit.model, alone, fit.scores)[0]
-        return _of_factors(fit, made, factor, rows, chosen)
+        return _scaled_differences(fit, made, factor, rows, chosen)
     is_per_row = wrt == "law" and fit.model.law.num_rows is not None
     if comparisons is not None and not is_per_row:
         raise ValueError(
@@ -77,7 +81,7 @@ def sensitivity(
     if not jax.tree.leaves(part):
         raise ValueError(f"{type(fit.model.law).__name__} has no parameters to be sensitive to")
     own, shared = partition_rows(part) if is_per_row else (None, part)
-    # A law says nothing of the levels of components: what rounding says of them is left out.
+    # A law does not affect the levels of components: project their rounding errors out.
     solve = made.reduced_solve if wrt == "law" else made.solve
 
     def solve_columns(columns: Array) -> Array:
@@ -89,20 +93,20 @@ def sensitivity(
     if own is None:
         return found
     rows = as_indices("comparisons", comparisons, len(fit.comparisons))
-    return eqx.combine(found, _of_rows(fit, made, own, rows, chosen))
+    return eqx.combine(found, _law_derivatives(fit, made, own, rows, chosen))
 
 
-def _of_rows(
+def _law_derivatives(
     fit: Fit, made: AbstractCurvature, own: Any, rows: np.ndarray, items: np.ndarray | None
 ) -> Any:
     """−N (e_a − e_b) w ∂_pΦ'(t) of law parameters per comparison, one column each."""
     slopes = _mean_slopes(own, fit.model, fit.comparisons, fit.scores)
     return jax.tree.map(
-        lambda slope: _of_factors(fit, made, -np.asarray(slope), rows, items), slopes
+        lambda slope: _scaled_differences(fit, made, -np.asarray(slope), rows, items), slopes
     )
 
 
-def _of_factors(
+def _scaled_differences(
     fit: Fit,
     made: AbstractCurvature,
     factor: np.ndarray,
@@ -116,7 +120,7 @@ def _of_factors(
 
 @jax.jit
 def _mean_slopes(own: Any, model: Model, comparisons: Comparisons, scores: Array) -> Any:
-    """w ∂_pΦ'(t) of every row, for each parameter: a row depends on its own number alone."""
+    """w ∂_pΦ'(t) of every row, for each parameter: a row depends on its own entry only."""
     t = scores[comparisons.a] - scores[comparisons.b]
     leaves, structure = jax.tree.flatten(own)
 
@@ -133,9 +137,15 @@ def _mean_slopes(own: Any, model: Model, comparisons: Comparisons, scores: Array
 
 
 def response_sensitivity(fit: Fit) -> Float[Array, "comparisons items"]:
-    """The other direction: derivatives of each comparison's expected value in the scores.
+    """Derivatives of each comparison's expected value with respect to the scores.
 
     E[r_ab] = Φ'(θ_a − θ_b), so the row of a comparison of a with b is Φ''(θ_ab) (e_a − e_b).
+
+    **Arguments:**
+
+    - `fit`: the fit, with or without groups.
+
+    **Returns:** a matrix of comparisons × items.
     """
     check_fit(fit)
     rows = fit.comparisons
@@ -170,7 +180,7 @@ def solve_differences(
         ends = np.zeros((made.num_items, a.size), factor.dtype)
         ends[a, number], ends[b, number] = 1, -1
         moved = made.reduced_solve(ends)[wanted] * factor
-    # Within a component e_a − e_b has no part along its level; between two it has.
+    # e_a − e_b has a part along the levels only if a and b are in different components.
     apart = np.flatnonzero(made.null_space.component[a] != made.null_space.component[b])
     if apart.size:
         levels = made.null_space.differences(wanted, a[apart], b[apart])

@@ -136,7 +136,7 @@ class KNary(AbstractFiniteLaw):
     """The uniform law on K evenly spaced grades of [−1, 1].
 
     Φ(t) = ℓ(K x) − ℓ(x) with x = t/(K−1) and ℓ(x) = log(sinh x / x). K = 2 is `Binary`, K → ∞ is
-    `Uniform`. `nearest` rounds other values onto the grid.
+    `Uniform`. `nearest` rounds other values onto the grid. `num_levels` is K.
     """
 
     num_levels: int = eqx.field(static=True)
@@ -208,7 +208,10 @@ class Davidson(AbstractFiniteLaw):
 
 @final
 class Binomial(AbstractFiniteLaw):
-    """The share of n independent rounds won, scaled to [−1, 1]: Φ(t) = n log cosh(t/n)."""
+    """The share of n independent rounds won, scaled to [−1, 1]: Φ(t) = n log cosh(t/n).
+
+    `num_rounds` is n.
+    """
 
     num_rounds: int = eqx.field(static=True)
 
