@@ -67,7 +67,7 @@ def inverse_diagonal(of: Elimination) -> np.ndarray:
     if not of.rounds:
         return _dense_diagonal(of.matrix)
     size = of.items.size + sum(one.items.size for one in of.rounds)
-    inverse = np.zeros((size, size))  # only the required entries are computed
+    inverse = np.zeros((size, size))  # only the required entries are touched
     inverse[np.ix_(of.items, of.items)] = dense_inverse(of.matrix)[0]
     for one in reversed(of.rounds):
         _back_substitute(inverse, one)

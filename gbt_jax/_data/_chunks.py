@@ -113,8 +113,8 @@ def plan(
 def _single_shape(items: int, rows: int) -> Shape:
     """The shape of a chunk of one group.
 
-    Large shapes are powers of two: solving hundreds of thousands of rows takes longer than
-    compiling a program for them, so that padding would cost more.
+    Beyond the usual shapes it has powers of two: solving hundreds of thousands of rows takes longer
+    than compiling a program for them, and much longer if most of them are padding.
     """
     usual = (shape for shape in _SINGLES if shape.holds(1, items, rows))
     larger = Shape(1, _power_of_two(items + TILE), _power_of_two(rows))

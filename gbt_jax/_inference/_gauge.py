@@ -110,9 +110,7 @@ class ComponentGauge(AbstractGauge):
     component: Array | None  # a label for each item; None where all items are connected
     share: Array  # q
     mean: Array  # μ, or 0 where the component has no prior
-    is_free: (
-        Array  # whether the prior of the item's component is weak, so its level is projected out
-    )
+    is_free: Array  # whether the prior of the item's component is weak: its level is projected out
     is_weak: Array  # whether the item's problem has an item with a weak prior, or none
     level: Array
 

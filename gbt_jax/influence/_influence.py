@@ -97,7 +97,7 @@ def leave_out(
       refit, with one column per label in ascending order.
     - `exact`: refit without each comparison instead.
     - `refined`: how many columns, those of the largest changes in l2, to refine beyond one Newton
-      step; None for all. It needs a dense `curvature`, the default up to 4,096 items.
+      step; None for all. Without a dense `curvature` (the default up to 4,096 items) none are.
     - `using`: the fit's `curvature`, if available.
 
     **Returns:** the changes, one column per comparison or label. Without a prior, columns are NaN
