@@ -47,7 +47,7 @@ def test_padding_weak_priors_and_merged_rows(fit):
     votes = gbt.Comparisons(
         [0, 0, 0, 1], [1, 1, 1, 2], [0.1, 0.5, -1, 1], num_items=3
     ).merge_repeats()
-    with pytest.raises(ValueError, match="do not tell how their repeats vary"):
+    with pytest.raises(ValueError, match="have lost how their repeats vary"):
         gbt.uncertainty.robust_covariance(gbt.fit(MODEL, votes))
 
 

@@ -14,7 +14,7 @@ from .._util._limits import ELIMINATION_ITEMS, SMALL_CURVATURE_ITEMS
 from .._util._progress import begin_stage
 from ..uncertainty._laplace import (
     Intervals,
-    in_parts,
+    group_batches,
     normal_quantile,
     rank_intervals,
     ranks_of_fit,
@@ -56,7 +56,7 @@ class Uncertainty(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The same of consecutive groups: standard deviations and ranks of their scores."""
+    """Standard deviations and ranks of the scores of consecutive groups."""
 
     std: np.ndarray
     ranks: tuple
@@ -65,7 +65,7 @@ class _Part(NamedTuple):
 
 
 def no_uncertainty(fit: Fit, min_comparisons: float) -> Uncertainty:
-    """Ranks alone."""
+    """Ranks without standard deviations and intervals."""
     begin_stage("ranks")
     unknown, none = np.full(fit.scores.size, np.nan), np.full(len(fit.groups), np.nan)
     ranks = ranks_of_scores(fit, min_comparisons)
@@ -90,37 +90,37 @@ def score_uncertainty(fit: Fit, options: RankOptions, seed: int) -> Uncertainty:
         make = _large_group if is_large[start] else _small_groups
         parts.append(make(part, options, key))
     deviation, draws, error = (
-        _joined([getattr(part, name) for part in parts])
+        _concatenate([getattr(part, name) for part in parts])
         for name in ("std", "rank_draws", "std_error")
     )
     columns = zip(*(part.ranks for part in parts), strict=True)
-    rank, lower, upper = (_joined(list(column)) for column in columns)
+    rank, lower, upper = (_concatenate(list(column)) for column in columns)
     half = normal_quantile(options.level) * deviation
     scores = np.asarray(fit.scores)
     return Uncertainty(deviation, scores - half, scores + half, rank, lower, upper, draws, error)
 
 
-def _joined(columns: list) -> np.ndarray:
+def _concatenate(columns: list) -> np.ndarray:
     return np.concatenate([np.zeros(0), *columns])
 
 
 def _small_groups(fit: Fit, options: RankOptions, key) -> _Part:
     deviations, ranks = [], []
-    for part in in_parts(fit):
+    for part in group_batches(fit):
         made = curvature(part)
         ranks.append(rank_intervals(part, key=key, using=made, **options._asdict()))
         deviations.append(np.sqrt(made.diagonal()))
     is_fitted = np.asarray(fit.result.code) == RESULTS.successful.code
     return _Part(
-        std=_joined(deviations),
-        ranks=tuple(_joined(list(column)) for column in zip(*ranks, strict=True)),
+        std=_concatenate(deviations),
+        ranks=tuple(_concatenate(list(column)) for column in zip(*ranks, strict=True)),
         rank_draws=np.where(is_fitted, options.num, np.nan),
         std_error=np.where(is_fitted, 0.0, np.nan),
     )
 
 
 def _large_group(fit: Fit, options: RankOptions, key) -> _Part:
-    """The same for a fit with a single group."""
+    """Standard deviations and ranks of a fit with a single group."""
     (label,) = fit
     fit = fit[label]
     if fit.result != RESULTS.successful:
@@ -133,7 +133,7 @@ def _large_group(fit: Fit, options: RankOptions, key) -> _Part:
     deviation = np.asarray(std(fit, using=made))
     begin_stage("ranks")
     ranks = ranks_of_fit(fit, key=key, using=made, **options._asdict())
-    return _Part(deviation, _or_unknown(fit, ranks), np.full(1, options.num), np.zeros(1))
+    return _Part(deviation, _ranks_or_nan(fit, ranks), np.full(1, options.num), np.zeros(1))
 
 
 def _estimates(fit: Fit, options: RankOptions, key) -> _Part:
@@ -146,9 +146,9 @@ def _estimates(fit: Fit, options: RankOptions, key) -> _Part:
     variance, error = (np.asarray(x) for x in sample.diagonal)
     level, _, least = options
     ranks = ranks_of_sample(fit, made, sample, level=level, min_comparisons=least)
-    # Of a square root the relative error is half of its argument's.
+    # The relative error of a square root is half that of its argument.
     worst = np.max(error / (2 * variance))
-    return _Part(np.sqrt(variance), _or_unknown(fit, ranks), np.full(1, num), np.full(1, worst))
+    return _Part(np.sqrt(variance), _ranks_or_nan(fit, ranks), np.full(1, num), np.full(1, worst))
 
 
 def _draws_for(fit: Fit, most: int) -> int:
@@ -157,6 +157,6 @@ def _draws_for(fit: Fit, most: int) -> int:
     return min(most, max(_FEWEST_DRAWS, _MOST_WORK // work))
 
 
-def _or_unknown(fit: Fit, ranks: Intervals | None) -> tuple:
+def _ranks_or_nan(fit: Fit, ranks: Intervals | None) -> tuple:
     """Rank intervals; NaN if components have no common scale."""
     return (np.full(fit.scores.size, np.nan),) * 3 if ranks is None else tuple(ranks)

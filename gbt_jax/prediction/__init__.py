@@ -1,4 +1,4 @@
-"""The distribution of the next comparison, and whether predictions come true."""
+"""The distribution of the next comparison, and the calibration of predictions."""
 
 from ._calibration import Calibration as Calibration
 from ._calibration import calibration as calibration

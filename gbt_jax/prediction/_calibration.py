@@ -1,4 +1,4 @@
-"""Whether predictions keep their word: expected against observed comparisons."""
+"""Calibration of predictions: expected against observed comparisons."""
 
 import dataclasses
 from typing import final
@@ -15,23 +15,23 @@ from .._inference._fit import Fit, check_fit
 from .._inference._validity import refuse_outside
 from .._util._arrays import whole_number
 from ..laws import AbstractRootLaw
-from ._predict import Prediction, over_pairs, predict
+from ._predict import Prediction, map_over_pairs, predict
 
 
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Calibration:
-    """Predictions against what was observed, in bins of the predicted mean and over all.
+    """Predicted against observed comparisons, in bins of the predicted mean and over all.
 
-    Per bin: `count`, `predicted` and `observed` means, and the `standard_error` that the predictive
-    distribution gives the observed mean. Over all:
+    Per bin: `count`, `predicted` and `observed` means, and the `standard_error` of the observed
+    mean under the predictive distribution. Over all:
 
-    - `statistic`: deviationsᵀ covariance⁻¹ deviations of the bins' means, about chi-square with
-      `degrees_of_freedom` where model and fit are right; see `p_value`.
-    - `log_score`, the mean of log p(value), with its `log_score_error`; `root_log_score` is what
-      the root law, t = 0, scores.
-    - `squared_error`, the mean of (value − mean)², and what the predictive variances make of it,
-      `expected_squared_error`.
+    - `statistic`: deviationsᵀ covariance⁻¹ deviations of the bins' means, approximately chi-square
+      with `degrees_of_freedom` if model and fit are right; see `p_value`.
+    - `log_score`, the mean of log p(value), with its `log_score_error`; `root_log_score` is that of
+      the root law, t = 0.
+    - `squared_error`, the mean of (value − mean)², and its expectation under the predictive
+      distribution, `expected_squared_error`.
     """
 
     count: np.ndarray
@@ -48,7 +48,7 @@ class Calibration:
 
     @property
     def p_value(self) -> float:
-        """The chance of a statistic at least as large, if all is right."""
+        """The probability of a statistic at least as large, if model and fit are right."""
         return float(chdtrc(self.degrees_of_freedom, self.statistic))
 
     def __str__(self) -> str:
@@ -78,23 +78,24 @@ def calibration(
     law: AbstractRootLaw | None = None,
     using: AbstractCurvature | None = None,
 ) -> Calibration:
-    """Compare a fit's predictions with comparisons it has not seen; print the result.
+    """Compare a fit's predictions with held-out comparisons.
 
-    A comparison (a, b, r) says the same as (b, a, −r): each is turned to have the item of the
-    higher score first, so that its predicted mean is not negative, and sorted by it into bins of
-    equal counts. Comparisons that share
-    items share their errors too: standard errors and statistic use the covariances that the
-    curvature gives the expected values, to first order, besides each one's own variance.
+    A comparison (a, b, r) is equivalent to (b, a, −r). Each is oriented so that the item with the
+    higher score comes first and the predicted mean is not negative, and sorted by that mean into
+    bins of equal counts. Errors of comparisons that share items are correlated: standard errors and
+    statistic add, to first order, the covariance of the expected values that the curvature gives.
 
     **Arguments:**
 
-    - `held_out`: comparisons of the same items, repeats not merged. A weight counts as so many
-      repeats; rows of weight 0 are left out.
-    - `bins`: how many, at most; each has at least one comparison.
+    - `held_out`: comparisons of the same items, repeats not merged. Weight n is n repeats; rows of
+      weight 0 are left out.
+    - `bins`: the largest number of bins; each has at least one comparison.
     - `law`: the law of the held-out comparisons, by default that of the fit; its parameters are
       one number, or one per held-out comparison. It must be given where the fit's law has
       parameters per comparison.
     - `using`: the fit's `curvature`, if it has been made already.
+
+    **Returns:** a `Calibration`, which prints as a table.
     """
     check_fit(fit)
     bins = whole_number("bins", bins, at_least=1)
@@ -105,12 +106,12 @@ def calibration(
         np.asarray(x, float)
         for x in (prediction.mean, prediction.variance, rows.value, rows.weight)
     )
-    member = _equal_counts(mean, weight, bins)
+    member = _equal_count_bins(mean, weight, bins)
     count, expected, seen = (np.bincount(member, weight * x) for x in (1, mean, value))
     covariance = _covariance(prediction, rows, made, member)
     deviation = seen - expected
     log_scores = np.asarray(prediction.log_prob(value), float)
-    root_scores = over_pairs(_root_log_prob, law, value, dtype=prediction.mean.dtype)
+    root_scores = map_over_pairs(_root_log_prob, law, value, dtype=prediction.mean.dtype)
     average = np.average(log_scores, weights=weight)
     spread = np.average(np.square(log_scores - average), weights=weight)
     return Calibration(
@@ -131,7 +132,7 @@ def calibration(
 def _orient_rows(
     fit: Fit, held_out: Comparisons, law: AbstractRootLaw | None
 ) -> tuple[Comparisons, AbstractRootLaw]:
-    """The rows that count, the better item first, and their law; refuses what has no prediction."""
+    """The rows of positive weight, the better item first, and their law; raise for invalid rows."""
     if not isinstance(held_out, Comparisons):
         raise TypeError(f"held_out must be Comparisons, not {type(held_out).__name__}")
     if held_out.num_items != fit.comparisons.num_items:
@@ -140,7 +141,10 @@ def _orient_rows(
             f"{fit.comparisons.num_items}"
         )
     if held_out.is_merged:
-        raise ValueError("held_out is merged: averages have no distribution, pass its single rows")
+        raise ValueError(
+            "held_out is merged, and averages have no predictive distribution: pass the "
+            "comparisons before merge_repeats()"
+        )
     law = fit.model.law_for_new_rows(law, (len(held_out),))
     refuse_outside(law, held_out, "held_out: ")
     columns = held_out.a, held_out.b, held_out.value, held_out.weight
@@ -156,8 +160,8 @@ def _orient_rows(
     return oriented, law.at_rows(np.flatnonzero(kept))
 
 
-def _equal_counts(predicted: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray:
-    """The bin of each row, numbered without gaps: by where its middle lies in the sorted weight."""
+def _equal_count_bins(predicted: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray:
+    """The bin of each row, by the middle of its share of the sorted weight; no bin is empty."""
     order = np.argsort(predicted, kind="stable")
     middle = np.cumsum(weight[order]) - 0.5 * weight[order]
     member = np.empty(order.size, int)
@@ -168,11 +172,11 @@ def _equal_counts(predicted: np.ndarray, weight: np.ndarray, bins: int) -> np.nd
 def _covariance(
     prediction: Prediction, rows: Comparisons, made: AbstractCurvature, member: np.ndarray
 ) -> np.ndarray:
-    """Of the bins' sums of values: of comparisons between known scores, and of the scores.
+    """The covariance of the bins' sums: of comparisons between known scores, plus of the scores.
 
-    Cov(Φ'(t), Φ'(t')) is E[Φ''(t)] E[Φ''(t')] Cov(t, t') to first order, so that the second part is
-    Gᵀ N G, G holding the derivatives of the bins' sums in the scores; each row's own part of it is
-    replaced by its Var[Φ'(t)], which is larger.
+    Cov(Φ'(t), Φ'(t')) is E[Φ''(t)] E[Φ''(t')] Cov(t, t') to first order, so the second part is
+    Gᵀ N G, where G has the derivatives of the bins' sums in the scores. The variance of each row in
+    it is replaced by its Var[Φ'(t)], which is larger.
     """
     weight, mean, slope, difference_variance, score_variance = (
         np.asarray(x, float)
@@ -188,10 +192,10 @@ def _covariance(
     pull = jnp.asarray(weight * slope, dtype)
     G = np.asarray(group_columns(rows, pull, member, int(member.max()) + 1), float)
     shared = G.T @ np.asarray(made.solve(jnp.asarray(G, dtype)), float)
-    more = np.maximum(score_variance - np.square(slope) * difference_variance, 0)
-    # Values are known to rounding: a certain prediction that comes true deviates by no more.
+    excess = np.maximum(score_variance - np.square(slope) * difference_variance, 0)
+    # A correct prediction without variance deviates by rounding errors only.
     rounding = np.square(float(jnp.finfo(dtype).eps) * mean)
-    own = weight * slope + np.square(weight) * (more + rounding)
+    own = weight * slope + np.square(weight) * (excess + rounding)
     return 0.5 * (shared + shared.T) + np.diag(np.bincount(member, own))
 
 

@@ -1,4 +1,4 @@
-"""What the next comparison of a pair will say.
+"""The predictive distribution of the next comparison of a pair.
 
 By the normal approximation at the optimum the score difference t = θ_a − θ_b of a pair is normal,
 with mean t* = θ*_a − θ*_b and variance v = n_aa + n_bb − 2 n_ab. The next comparison r of the pair
@@ -6,16 +6,16 @@ follows the law at that t, so that
 
     E[r] = E_t[Φ'(t)],    Var[r] = E_t[Φ''(t)] + Var_t[Φ'(t)],    p(r) = E_t[f(r) exp(r t − Φ(t))]:
 
-the variance is that of comparisons between known scores, and that of not knowing the scores.
+the variance of comparisons between known scores, plus that due to the uncertainty of the scores.
 
-The integrals over t have two scales: √v, and the scale on which log Φ'' changes, around t = 0.
-With t = s sinh(u), s the latter, both are of order one in u, whichever is larger, and a
-Gauss–Legendre rule in u sees them. Moments are taken over t* ± 9√v, shifted tails of growing laws
-included. The integrand of p(r) is log-concave in t: its peak is found by bisection, then the points
-on both sides where it has fallen by e⁻⁴⁰. Against 1,501 nodes, for t* up to 3, moments agree to
-2e-14 of themselves and log-probabilities to 2e-13 for √v up to 5 under every law, and for bounded
-ones up to 1,000; a law that bends far from 0 keeps fewer digits (Davidson with a tie mass of 1,000
-at √v = 1,000: 3e-10).
+The integrals over t have two scales: √v, and the scale s on which log Φ'' changes, around t = 0.
+With t = s sinh(u) both are of order one in u, whichever is larger, and a Gauss–Legendre rule in u
+resolves them. Moments are integrated over t* ± 9√v, and further for the shifted tails of unbounded
+laws. The integrand of p(r) is log-concave in t: its peak is found by bisection, then the points
+on both sides where it has fallen by e⁻⁴⁰. Compared with 1,501 nodes, for t* up to 3, moments agree
+to a relative 2e-14 and log-probabilities to 2e-13, for √v up to 5 under every law and up to 1,000
+under bounded ones. A law whose Φ'' changes far from 0 has fewer digits (Davidson with a tie mass of
+1,000 at √v = 1,000: 3e-10).
 """
 
 import functools
@@ -43,14 +43,14 @@ _SHORTEST, _BATCH = 64, 4096  # pairs at a time: with their nodes, a few megabyt
 
 @final
 class Prediction(eqx.Module):
-    """The distribution of the next comparison of each pair, the uncertainty of scores included.
+    """The distribution of the next comparison of each pair, with the uncertainty of the scores.
 
     - `difference`, `difference_variance`: t* and v, the normal approximation of θ_a − θ_b.
     - `mean`: E[r].
-    - `expected_at_map`: Φ'(t*), what the mean would be if the scores were known.
-    - `law_variance`: E_t[Φ''(t)], of comparisons between known scores.
-    - `score_variance`: Var_t[Φ'(t)], of the expected comparison, for the scores are not known.
-    - `variance`, `std`: of the comparison, the two together.
+    - `expected_at_map`: Φ'(t*), the mean if the scores were known.
+    - `law_variance`: E_t[Φ''(t)], the variance of comparisons between known scores.
+    - `score_variance`: Var_t[Φ'(t)], the variance due to the uncertainty of the scores.
+    - `variance`, `std`: of the comparison; the variance is the sum of both.
     """
 
     law: AbstractRootLaw
@@ -72,9 +72,13 @@ class Prediction(eqx.Module):
         return jnp.sqrt(self.variance)
 
     def log_prob(self, value: ArrayLike) -> Float[Array, "..."]:
-        """log E_t[p(value | t)], −inf outside the support; values and pairs broadcast.
+        """log E_t[p(value | t)]: a density for continuous laws, a probability for discrete ones.
 
-        A density for continuous laws, a probability for discrete ones.
+        **Arguments:**
+
+        - `value`: comparisons, which broadcast against the pairs.
+
+        **Returns:** one log-probability per value, −inf outside the support.
         """
         columns = np.broadcast_arrays(value, self.difference, self.difference_variance)
         if self.law.num_rows is not None and columns[0].shape[-1:] != (self.law.num_rows,):
@@ -82,10 +86,18 @@ class Prediction(eqx.Module):
                 f"values of shape {np.shape(value)} do not broadcast against the "
                 f"{self.law.num_rows} pairs that were predicted"
             )
-        return over_pairs(_log_predictive, self.law, *columns, dtype=self.mean.dtype)
+        return map_over_pairs(_log_predictive, self.law, *columns, dtype=self.mean.dtype)
 
     def sample(self, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
-        """Draws of the comparison, each with its own draw of t, of shape `shape` + pairs."""
+        """Draws of the comparison, each with its own draw of t.
+
+        **Arguments:**
+
+        - `key`: a key of `jax.random`.
+        - `shape`: the shape of the draws of each pair.
+
+        **Returns:** an array of shape `shape` + pairs.
+        """
         mean = self.difference
         score_key, law_key = jax.random.split(key)
         noise = jax.random.normal(score_key, (*shape, *mean.shape), mean.dtype)
@@ -102,15 +114,16 @@ def predict(
 ) -> Prediction:
     """The distribution of the next comparison of item a with item b, r > 0 if a is better.
 
-    Single items or arrays of them, which broadcast; the arrays of the result have their shape. A
-    pair that neither comparisons nor a prior relate has no prediction: an error that names it.
-
     **Arguments:**
 
+    - `a`, `b`: item numbers, which broadcast. A pair that neither comparisons nor a prior relate is
+      an error that names it.
     - `law`: the law of the next comparisons, by default that of the fit; its parameters are one
       number, or one per pair of vectors a and b. It must be given where the fit's law has
       parameters per comparison.
     - `using`: the fit's `curvature`, if it has been made already.
+
+    **Returns:** a `Prediction`, with arrays of the broadcast shape of a and b.
     """
     check_fit(fit)
     made = curvature_of(fit, using)
@@ -135,8 +148,8 @@ def predict(
     if unknown.size:
         raise ValueError(
             f"items {first[unknown[0]]} and {second[unknown[0]]} are in different components, and "
-            "no prior relates their scores: nothing can be predicted of them without a finite "
-            "prior_std or comparisons that connect them"
+            "no prior relates their scores: pass a finite prior_std, or add comparisons that "
+            "connect them"
         )
     scores = np.asarray(fit.scores)
     # Rounding can leave a variance of zero slightly negative.
@@ -144,20 +157,20 @@ def predict(
         (scores[first] - scores[second]).reshape(shape),
         np.maximum(variance, 0).reshape(shape),
     ]
-    moments = over_pairs(_moments, law, *normal, dtype=scores.dtype)
+    moments = map_over_pairs(_moments, law, *normal, dtype=scores.dtype)
     return Prediction(law, *map(jnp.asarray, normal), *moments)
 
 
 def _padded_length(size: int) -> int:
-    """One of few lengths, so that other numbers of pairs do not compile anew."""
+    """The next of a few lengths, so that most numbers of pairs need no compilation."""
     length = _SHORTEST
     while length < size:
         length = 4 * length if length < _BATCH else length + _BATCH
     return length
 
 
-def over_pairs(of_pair: Callable, law: AbstractRootLaw, *columns: np.ndarray, dtype):
-    """A function of the law and one pair, at all pairs.
+def map_over_pairs(of_pair: Callable, law: AbstractRootLaw, *columns: np.ndarray, dtype):
+    """Map a function of the law and one pair over all pairs.
 
     Parameters of the law that are given per comparison belong to the last axis of the columns.
     """
@@ -227,7 +240,7 @@ def _log_predictive(law: AbstractRootLaw, value: Array, mean: Array, variance: A
 
 
 def _scales(law: AbstractRootLaw, dtype) -> tuple[Array, Array]:
-    """(1/√Φ''(0), how fast log Φ'' changes at most), the latter by slopes between powers of two."""
+    """(1/√Φ''(0), the largest slope of log Φ''), the latter by differences at powers of two."""
     unit = lax.rsqrt(law.variance(jnp.zeros((), dtype)))
     # From 1e-6 units, where every law is quadratic, to thousands, where bounded ones are saturated.
     t = unit * jnp.asarray(2.0 ** np.arange(-20, 13), dtype)
@@ -237,13 +250,13 @@ def _scales(law: AbstractRootLaw, dtype) -> tuple[Array, Array]:
 
 
 def _std(mean: Array, variance: Array, unit: Array) -> Array:
-    """√v, or where that is lost beside t* or the law's unit, as much as changes no digit."""
+    """√v, but at least a value that is below rounding relative to t* and the law's unit."""
     eps = float(jnp.finfo(mean.dtype).eps)
     return jnp.maximum(jnp.sqrt(variance), jnp.hypot(eps**0.75 * mean, eps * unit))
 
 
 def _rule(mean: Array, low: Array, high: Array, scale: Array) -> tuple[Array, Array]:
-    """Offsets from the mean between two of them, and the logarithms of their weights.
+    """Nodes between `low` and `high`, as offsets from the mean, and their log-weights.
 
     With mean = s sinh(c), the offset at c + x is s (sinh(c + x) − sinh c), written without the
     subtraction.

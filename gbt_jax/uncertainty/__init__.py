@@ -1,4 +1,4 @@
-"""How sure the scores are: Laplace, profiles, likelihood, bootstrap and posterior draws."""
+"""Uncertainty of scores: Laplace, profile and likelihood intervals, bootstrap, posterior draws."""
 
 from ._laplace import Intervals as Intervals
 from ._laplace import covariance as covariance

@@ -1,4 +1,4 @@
-"""Whether chains of draws can be trusted: R-hat and the effective sample size."""
+"""Convergence diagnostics of chains: R-hat and the effective sample size."""
 
 import numpy as np
 
@@ -6,8 +6,9 @@ import numpy as np
 def diagnostics(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(R-hat, bulk effective sample size) of each item, from chains × draws × items.
 
-    Vehtari et al. (2021): chains are cut in halves, and draws replaced by normal scores of their
-    ranks; R-hat is the larger of that of the draws and of their distances from the median.
+    Vehtari et al. (2021): chains are split in halves, and draws are replaced by the normal scores
+    of their ranks. R-hat is the larger of that of the draws and that of their distances from the
+    median.
     """
     half = scores.shape[1] // 2
     halves = np.concatenate([scores[:, :half], scores[:, half : 2 * half]]).astype(float)
@@ -27,7 +28,7 @@ def _normal_scores(draws: np.ndarray) -> np.ndarray:
 
 
 def _scale_reduction(draws: np.ndarray) -> np.ndarray:
-    """√(V/W): V the variance of draws as estimated from all chains, W that within chains."""
+    """√(V/W): V is the variance of draws estimated from all chains, W that within chains."""
     num = draws.shape[1]
     within = draws.var(axis=1, ddof=1).mean(axis=0)
     between = draws.mean(axis=1).var(axis=0, ddof=1)
@@ -35,7 +36,7 @@ def _scale_reduction(draws: np.ndarray) -> np.ndarray:
 
 
 def _effective_sample_size(draws: np.ndarray) -> np.ndarray:
-    """Draws over 1 + 2 Σ ρ_lag, the sum cut by Geyer's initial monotone sequence."""
+    """The number of draws over 1 + 2 Σ ρ_lag, truncated by Geyer's initial monotone sequence."""
     chains, num = draws.shape[:2]
     centred = draws - draws.mean(axis=1, keepdims=True)
     spectrum = np.abs(np.fft.rfft(centred, 2 * num, axis=1)) ** 2
@@ -52,6 +53,6 @@ def _effective_sample_size(draws: np.ndarray) -> np.ndarray:
         np.vstack([even, np.zeros_like(even[:1])]), is_kept.sum(axis=0)[None], axis=0
     )[0]
     time = 2 * np.sum(pairs, axis=0, where=is_kept) - 1 + np.maximum(following, 0)
-    # Alternating chains beat independent draws, but no estimate is that sure of it.
+    # Antithetic chains can beat N independent draws, but estimates above N log10 N are unreliable.
     time = np.maximum(time, 1 / np.log10(chains * num))
     return np.where(np.isnan(within), np.nan, chains * num / time)

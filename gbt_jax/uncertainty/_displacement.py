@@ -1,7 +1,7 @@
-"""The loss around its optimum, row by row, of many displacements at once.
+"""The rise of the loss above its optimum, for many displacements at once.
 
-Beside the loss itself its rise is small: it is summed from the rises of single rows, and by
-integrating slopes where even those lose too many digits.
+The rise is small relative to the loss, so it is summed from the rises of single rows. Where even
+those lose too many digits, slopes are integrated instead.
 """
 
 from typing import NamedTuple, final
@@ -22,17 +22,17 @@ _ROUNDING = 4.0  # rounding errors of a sum, in units of ε times the norm of it
 
 
 class Point(NamedTuple):
-    """The loss above that of the optimum, its gradient, and w Φ'', in columns."""
+    """The rise of the loss, its gradient and w Φ'', one column per displacement."""
 
     rise: Array
-    noise: Array  # how far rounding may have moved the rise
+    noise: Array  # a bound on the rounding error of the rise
     gradient: Array
     curvature: Array
 
 
 @final
 class DisplacedLoss(eqx.Module):
-    """The loss around its optimum, of columns of displacements."""
+    """The loss around its optimum, for displacements given as columns."""
 
     model: Model
     comparisons: Comparisons
@@ -42,7 +42,7 @@ class DisplacedLoss(eqx.Module):
     goal: Array  # z²/2
 
     def evaluate(self, x: Array) -> Point:
-        """Row by row, since the loss itself is large beside its rise."""
+        """The loss at the displacements x, summed row by row: its rise is small relative to it."""
         law, (weight, value) = self.law(), self.columns()
         start, moved = (
             differences(self.comparisons, self.scores[:, None]),
@@ -53,7 +53,7 @@ class DisplacedLoss(eqx.Module):
         pull = precision * (self.scores[:, None] - mean)
         rise, noise = self.data_rise(start, moved)
         slopes = transpose(self.comparisons, weight * (law.mean(t) - value))
-        # Rounding must not move the level of a component, which a weak prior hardly holds.
+        # A weak prior hardly determines the level of a component: keep rounding errors out of it.
         gradient = pull + precision * x + self.made.null_space.remove(slopes)
         return Point(
             rise=rise + jnp.sum(x * (pull + 0.5 * precision * x), axis=0),
@@ -63,10 +63,10 @@ class DisplacedLoss(eqx.Module):
         )
 
     def data_rise(self, start: Array, moved: Array) -> tuple[Array, Array]:
-        """(Σ w (Φ(t) − Φ(t*) − r (t − t*)), how far rounding may have moved it), of each lane.
+        """(Σ w (Φ(t) − Φ(t*) − r (t − t*)), a bound on its rounding error), of each lane.
 
-        Where differences lose too many digits, the slopes w (Φ' − r) are integrate instead, as
-        in `_likelihood_intervals.py`.
+        Where differences lose too many digits, the slopes w (Φ' − r) are integrated instead, as
+        in `_likelihood.py`.
         """
         law, (weight, value) = self.law(), self.columns()
         eps = float(jnp.finfo(moved.dtype).eps)
@@ -93,7 +93,7 @@ class DisplacedLoss(eqx.Module):
         return weighted_product(self.comparisons, curvature, self.prior()[1][:, None], v)
 
     def precondition(self, v: Array) -> Array:
-        """N v; without a matrix N, a diagonal in its place, and N on the null space."""
+        """N v; without a matrix N, a diagonal approximation, which is exact on the null space."""
         if self.inverse_diagonal is None:
             return self.made.solve(v)
         scaled = self.inverse_diagonal[:, None] * centre_columns(self.made, v)
@@ -101,10 +101,10 @@ class DisplacedLoss(eqx.Module):
 
     @property
     def forcing(self) -> float:
-        """How precisely systems are solved at least.
+        """The largest relative tolerance of a linear system.
 
-        δ is as good as its system is solved in the norm of M. With N that is about the norm in
-        which residuals are measured, with a diagonal it is not.
+        The error of δ is that of the solution in the norm of M. With N as preconditioner residuals
+        are measured in about this norm, with a diagonal they are not.
         """
         return 0.1 if self.inverse_diagonal is None else 1e-6
 
@@ -124,5 +124,5 @@ class DisplacedLoss(eqx.Module):
 
 
 def centre_columns(made: AbstractCurvature, columns: Array | np.ndarray) -> Array:
-    """Columns of mean zero over each component that no prior holds."""
+    """Centre columns to mean zero over each component without a prior."""
     return jnp.where(made.null_space.is_free[:, None], made.null_space.remove(columns), columns)

@@ -1,11 +1,11 @@
-"""How sure the scores are: the normal law with mean θ* and covariance N (Laplace's).
+"""Laplace's approximation of the posterior: the normal law with mean θ* and covariance N.
 
-Near θ* the posterior is exp(−½ (θ − θ*)ᵀ M (θ − θ*)) to second order, which is that of the Gaussian
-law exactly. Without a prior only differences are known: standard deviations and intervals of scores
-are then those under the constraint that scores of a connected component have mean zero.
+To second order around θ* the posterior is exp(−½ (θ − θ*)ᵀ M (θ − θ*)); for the Gaussian law this
+is exact. Without a prior only differences are identified: standard deviations and intervals of
+scores are then those under the constraint that scores of a connected component have mean zero.
 
-With groups, items are numbered as the scores are, ranks are within groups, and a group whose fit
-failed has NaN.
+With groups, items are numbered as in `Fit.scores`, ranks are within groups, and results of a group
+whose fit failed are NaN.
 """
 
 import statistics
@@ -34,7 +34,7 @@ from .._inference._fit import Fit, check_fit, refuse_groups, select_groups
 from .._model import precision_on_host
 from .._util._arrays import ArrayLike, as_array, as_indices, whole_number
 
-_SCORES_AT_ONCE = 2**15  # of many groups, in the work for ranks
+_SCORES_AT_ONCE = 2**15  # in a batch of groups whose ranks are drawn
 
 
 class Intervals(NamedTuple):
@@ -48,14 +48,28 @@ class Intervals(NamedTuple):
 def std(fit: Fit, *, using: AbstractCurvature | None = None) -> Float[Array, " items"]:
     """The standard deviation of each score, √n_aa.
 
-    Exact, also for graphs too large for a matrix, where it takes a solve for each item; there
-    `curvature(fit).estimated_diagonal` is an estimate from a hundred.
+    It is exact, also for graphs too large for a matrix. There it takes a solve for each item;
+    `curvature(fit).estimated_diagonal` estimates it from a hundred solves.
+
+    **Arguments:**
+
+    - `using`: the fit's `curvature`, if it has been made already.
+
+    **Returns:** one standard deviation per item.
     """
     return as_array(np.sqrt(variances(fit, using)))
 
 
 def covariance(fit: Fit, *, using: AbstractCurvature | None = None) -> Float[Array, "items items"]:
-    """N, the covariance of the scores, as a matrix."""
+    """N, the covariance matrix of the scores.
+
+    **Arguments:**
+
+    - `fit`: a fit without groups, or that of one group.
+    - `using`: the fit's `curvature`, if it has been made already.
+
+    **Returns:** a matrix of items × items.
+    """
     refuse_groups(fit, "covariance", "scores of different groups are independent")
     return curvature_of(fit, using).solve(np.eye(fit.scores.size, dtype=fit.scores.dtype))
 
@@ -63,14 +77,31 @@ def covariance(fit: Fit, *, using: AbstractCurvature | None = None) -> Float[Arr
 def difference_std(
     fit: Fit, a: ArrayLike, b: ArrayLike, *, using: AbstractCurvature | None = None
 ) -> Float[Array, " pairs"]:
-    """The standard deviation of θ_a − θ_b; inf where nothing relates the two."""
+    """The standard deviation of θ_a − θ_b.
+
+    **Arguments:**
+
+    - `a`, `b`: item numbers, which broadcast.
+    - `using`: the fit's `curvature`, if it has been made already.
+
+    **Returns:** one per pair; inf where neither comparisons nor a prior relate the two items.
+    """
     return as_array(np.sqrt(curvature_of(fit, using).difference_variance(a, b)))
 
 
 def prob_better(
     fit: Fit, a: ArrayLike, b: ArrayLike, *, using: AbstractCurvature | None = None
 ) -> Float[Array, " pairs"]:
-    """The probability that θ_a > θ_b; ½ where nothing relates the two, or where a is b."""
+    """The probability that θ_a > θ_b.
+
+    **Arguments:**
+
+    - `a`, `b`: item numbers, which broadcast.
+    - `using`: the fit's `curvature`, if it has been made already.
+
+    **Returns:** one per pair; ½ where neither comparisons nor a prior relate the two items, or
+    where a equals b.
+    """
     from scipy.special import ndtr  # takes long to import
 
     width = difference_std(fit, a, b, using=using)
@@ -84,7 +115,15 @@ def prob_better(
 def intervals(
     fit: Fit, *, level: float = 0.95, using: AbstractCurvature | None = None
 ) -> Intervals:
-    """Equal-tailed intervals of the scores: θ*_a ± z √n_aa."""
+    """Equal-tailed intervals of the scores: θ*_a ± z √n_aa.
+
+    **Arguments:**
+
+    - `level`: the posterior probability of each interval, between 0 and 1.
+    - `using`: the fit's `curvature`, if it has been made already.
+
+    **Returns:** `Intervals` with one entry per item.
+    """
     half = normal_quantile(level) * np.asarray(std(fit, using=using))
     scores, half = np.asarray(fit.scores), half.astype(fit.scores.dtype)
     return Intervals(*(as_array(x) for x in (scores, scores - half, scores + half)))
@@ -104,7 +143,16 @@ def posterior_samples(
     key: PRNGKeyArray,
     using: AbstractCurvature | None = None,
 ) -> Float[Array, "num items"]:
-    """Independent draws of all scores."""
+    """Independent draws of all scores from the normal approximation of the posterior.
+
+    **Arguments:**
+
+    - `num`: how many draws.
+    - `key`: a key of `jax.random`.
+    - `using`: the fit's `curvature`, if it has been made already.
+
+    **Returns:** draws × items.
+    """
     num = whole_number("num", num, at_least=1)
     drawn = regularised_draws(fit, num, key) if using is None else None
     if drawn is None:
@@ -124,20 +172,26 @@ def rank_intervals(
     """Ranks of the scores, and equal-tailed intervals of the ranks from `num` draws of all scores.
 
     Items that have comparisons are ranked against each other, those of a group within the group. An
-    item without comparisons (all of its rows have weight 0) has no rank, NaN, and is left out of
-    the others' ranks: nothing but the prior says where it stands. The interval always contains the
-    rank; where thousands of items of few comparisons are ranked, it can be wide and lie to one
-    side of the rank (see `min_comparisons`).
+    item without comparisons (all of its rows have weight 0) has no rank, NaN, and other items are
+    not ranked against it: only the prior determines its score. The interval always contains the
+    rank; with thousands of items that have few comparisons, it can be wide and lie to one side of
+    the rank (see `min_comparisons`).
 
     **Arguments:**
 
-    - `min_comparisons`: items whose rows have less weight in total are not ranked, either.
+    - `level`: the posterior probability of each interval, between 0 and 1.
+    - `key`: a key of `jax.random`.
+    - `num`: how many draws.
+    - `min_comparisons`: items whose rows have less weight in total are not ranked either.
     - `using`: the fit's `curvature`, if it has been made already.
 
-    Without a prior, components have no common scale: ranks across them are refused (NaN for a
-    group that has several). Many groups are done in parts, to save memory, unless `using` is given.
+    **Returns:** `Intervals` with one entry per item.
+
+    Without a prior, components have no common scale: ranks across them raise an error (NaN for a
+    group that has several). Many groups are processed in batches to save memory, unless `using` is
+    given.
     """
-    normal_quantile(level)  # refuses what is no level
+    normal_quantile(level)  # raises for an invalid level
     num = whole_number("num", num, at_least=1)
     if not 0 <= min_comparisons < np.inf:
         raise ValueError(f"min_comparisons must be a non-negative number, not {min_comparisons}")
@@ -147,9 +201,9 @@ def rank_intervals(
         ranks = ranks_of_fit(fit, key=key, using=using, **options)
         if ranks is None:
             raise ValueError(
-                "without a prior, items that no chain of comparisons connects have no common "
-                "scale, and so no ranks: fit the components apart, give a finite prior_std, or "
-                "leave out items of few comparisons with min_comparisons"
+                "without a prior, items of different components have no common scale, and so no "
+                "ranks: pass a finite prior_std, fit each component by itself, or leave out items "
+                "with few comparisons by min_comparisons"
             )
         return ranks
     if using is not None:
@@ -158,7 +212,7 @@ def rank_intervals(
         return _rank_intervals(fit.scores, _owner(fit), is_ranked, made, level, num, key)
     blank = as_array(np.zeros(0, fit.scores.dtype))
     parts = [Intervals(blank, blank, blank)]
-    for part in in_parts(fit):
+    for part in group_batches(fit):
         key, own = jax.random.split(key)
         parts.append(rank_intervals(part, key=own, using=curvature(part), **options))
     return Intervals(*(as_array(np.concatenate(x)) for x in zip(*parts, strict=True)))
@@ -179,13 +233,13 @@ def ranks_of_fit(
     min_comparisons: float,
     using: AbstractCurvature | None,
 ) -> Intervals | None:
-    """`rank_intervals` of one fit; None where the items to be ranked have no common scale."""
+    """`rank_intervals` of one fit; None if the items to be ranked have no common scale."""
     owner, is_ranked = _owner(fit), is_ranked_item(fit, min_comparisons)
     drawn = regularised_draws(fit, num, key) if using is None else None
     if drawn is not None:
         return _ranks_of_draws(np.asarray(fit.scores), owner, is_ranked, drawn, level)
     made = curvature_of(fit, using)
-    if _incomparable(made.null_space, owner, is_ranked).any():
+    if _incomparable_items(made.null_space, owner, is_ranked).any():
         return None
     return _rank_intervals(fit.scores, owner, is_ranked, made, level, num, key)
 
@@ -193,21 +247,21 @@ def ranks_of_fit(
 def ranks_of_sample(
     fit: Fit, made: IterativeCurvature, sample: Sample, *, level: float, min_comparisons: float
 ) -> Intervals | None:
-    """`ranks_of_fit` from draws that were made already."""
+    """`ranks_of_fit` from given draws."""
     owner, is_ranked = _owner(fit), is_ranked_item(fit, min_comparisons)
-    if _incomparable(made.null_space, owner, is_ranked).any():
+    if _incomparable_items(made.null_space, owner, is_ranked).any():
         return None
-    is_lone = _is_lone(made, owner, is_ranked)
-    drawn = sample.reduced if is_lone else sample.reduced + sample.common
+    is_single = _is_single_component(made, owner, is_ranked)
+    drawn = sample.reduced if is_single else sample.reduced + sample.common
     return _ranks_of_draws(np.asarray(fit.scores), owner, is_ranked, drawn, level)
 
 
 def is_ranked_item(fit: Fit, least: float) -> np.ndarray:
-    """Items whose rows weigh something in total, and at least so much."""
+    """A mask of the items whose rows have a positive total weight, of at least `least`."""
     rows = fit.comparisons
     a, b, weight = (np.asarray(x) for x in (rows.a, rows.b, rows.weight))
     total = item_sums_on_host(a, b, weight, rows.num_items)
-    # But for rounding: ten rows of weight 0.1 are one comparison.
+    # Up to rounding: ten rows of weight 0.1 are one comparison.
     return (total > 0) & (total >= least * (1 - 1e-6))
 
 
@@ -220,17 +274,17 @@ def _rank_intervals(
     num: int,
     key: PRNGKeyArray,
 ) -> Intervals:
-    is_known = is_ranked & ~_incomparable(made.null_space, owner, is_ranked)
-    draw = made.reduced_draws if _is_lone(made, owner, is_known) else made.draws
+    is_known = is_ranked & ~_incomparable_items(made.null_space, owner, is_ranked)
+    draw = made.reduced_draws if _is_single_component(made, owner, is_known) else made.draws
     return _ranks_of_draws(
         np.asarray(scores), owner, is_known, np.asarray(draw(num, key=key)), level
     )
 
 
-def _is_lone(made: AbstractCurvature, owner: np.ndarray, is_ranked: np.ndarray) -> bool:
-    """Whether the ranked items of every owner are of one component.
+def _is_single_component(made: AbstractCurvature, owner: np.ndarray, is_ranked: np.ndarray) -> bool:
+    """Whether the ranked items of every owner lie in one component.
 
-    Its level is common to all of them then, and would only cost digits.
+    Then they share its level, which does not affect ranks and would only cost digits.
     """
     component, whose = np.asarray(made.null_space.component)[is_ranked], owner[is_ranked]
     return np.array_equal(component, component[np.searchsorted(whose, whose)])
@@ -239,17 +293,20 @@ def _is_lone(made: AbstractCurvature, owner: np.ndarray, is_ranked: np.ndarray) 
 def _ranks_of_draws(
     middle: np.ndarray, owner: np.ndarray, is_ranked: np.ndarray, drawn: np.ndarray, level: float
 ) -> Intervals:
-    """Of scores, and of draws around them, one per column; NaN for what is not ranked."""
+    """Ranks of the scores `middle`, and their intervals from draws of deviations, one per column.
+
+    They are NaN for items that are not ranked.
+    """
     num = drawn.shape[1]
     kept = np.flatnonzero(is_ranked & np.isfinite(middle) & np.isfinite(drawn).all(axis=1))
     middle, owner, size = middle[kept], owner[kept], middle.size
     scores = np.ascontiguousarray((middle[:, None] + drawn[kept]).T)
     ranks = np.sort(_drawn_ranks(scores, owner), axis=0)
-    # The smallest rank that so large a share of the draws does not exceed.
+    # The smallest rank that at least this share of the draws does not exceed.
     tails = 0.5 * (1 - level), 0.5 * (1 + level)
     lower, upper = (ranks[max(int(np.ceil(num * tail - 1e-9)) - 1, 0)] for tail in tails)
     rank = ranks_within(middle, owner)
-    # The rank of the most probable scores can lie outside. In a draw the rank of a is 1 + the
+    # The rank at the mode can lie outside. In a draw the rank of a is 1 + the
     # number of items b with θ_b > θ_a, whose mean is 1 + Σ_b P(θ_b > θ_a). For the best item every
     # term is positive, although none counts at the mode: with thousands of items of wide
     # posteriors the sum is large, varies little around its mean, and is hardly ever 0.
@@ -260,7 +317,7 @@ def _ranks_of_draws(
 
 
 def ranks_within(scores: np.ndarray, owner: np.ndarray) -> np.ndarray:
-    """1 for the highest score of each owner, and so on; equal scores have the best of their ranks.
+    """Ranks within each owner, 1 for the highest score; equal scores have the best of their ranks.
 
     Owners are numbered from 0, ascending.
     """
@@ -276,8 +333,8 @@ def ranks_within(scores: np.ndarray, owner: np.ndarray) -> np.ndarray:
 
 
 def _drawn_ranks(drawn: np.ndarray, owner: np.ndarray) -> np.ndarray:
-    """Ranks of many draws, one along the first axis each; no two scores are equal."""
-    # One sort for all owners: each has a range of its own, above the last one's.
+    """Ranks of many draws, one draw per row; no two scores of a draw are equal."""
+    # One sort for all owners: scores are shifted so that the ranges of owners do not overlap.
     span = 2 * np.abs(drawn).max(initial=0) + 1
     order = np.argsort(span * owner - drawn, axis=1)
     positions = np.empty(order.shape, np.int32)
@@ -295,19 +352,21 @@ def ranks_of_scores(fit: Fit, min_comparisons: float) -> np.ndarray:
     component = component_numbers(a, b, weight, rows.num_items)
     prior = np.bincount(component, precision_on_host(fit.model, rows, scores.dtype))[component]
     owner, is_ranked = _owner(fit), is_ranked_item(fit, min_comparisons) & np.isfinite(scores)
-    kept = is_ranked & ~_apart(component, prior == 0, owner, is_ranked)
+    kept = is_ranked & ~_mask_incomparable(component, prior == 0, owner, is_ranked)
     ranks = np.full(scores.size, np.nan)
     ranks[kept] = ranks_within(scores[kept], owner[kept])
     return ranks
 
 
-def _incomparable(null_space: NullSpace, owner: np.ndarray, is_ranked: np.ndarray) -> np.ndarray:
-    """Items of owners who rank items of several components, some of them without a prior."""
+def _incomparable_items(
+    null_space: NullSpace, owner: np.ndarray, is_ranked: np.ndarray
+) -> np.ndarray:
+    """A mask of the items of owners that rank several components, some of them without a prior."""
     component, is_free = np.asarray(null_space.component), np.asarray(null_space.is_free)
-    return _apart(component, is_free, owner, is_ranked)
+    return _mask_incomparable(component, is_free, owner, is_ranked)
 
 
-def _apart(
+def _mask_incomparable(
     component: np.ndarray, is_free: np.ndarray, owner: np.ndarray, is_ranked: np.ndarray
 ) -> np.ndarray:
     count = int(owner.max(initial=-1)) + 1
@@ -319,8 +378,8 @@ def _apart(
     return ((lowest < highest) & has_free)[owner]
 
 
-def in_parts(fit: Fit) -> Iterator[Fit]:
-    """Fits of some groups each, whose draws fit into memory."""
+def group_batches(fit: Fit) -> Iterator[Fit]:
+    """Split a fit into batches of groups whose draws fit into memory."""
     offsets, start = sort_by_group(fit.comparisons).item_offsets, 0
     while start < offsets.size - 1:
         stop = int(np.searchsorted(offsets, offsets[start] + _SCORES_AT_ONCE, "right")) - 1

@@ -1,25 +1,25 @@
-"""How far each score can move alone before the comparisons speak against it.
+"""How far each score can move alone until the log-likelihood has dropped by a given amount.
 
-Seen from item i, a row in which i meets an item with score difference t (its own score first) and
-signed value r moves, when the score of i alone moves by s, the negative log-likelihood by
+Let t be the score difference of a row of item i (the score of i first) and r its value, with the
+sign for i. When the score of i alone moves by s, the negative log-likelihood changes by
 
     g_i(s) = Σ_rows w (Φ(t + s) − Φ(t) − r s),    g_i(0) = 0,    g_i convex.
 
-The prior has no part in it. The right distance is the s > 0 with g_i(s) = drop, the left one the
-s > 0 with g_i(−s) = drop. Scores are where likelihood and prior balance, so g_i may fall first; it
-is convex, so it crosses `drop` once on either side or never.
+The prior does not enter. The right distance is the s > 0 with g_i(s) = drop, the left one the s > 0
+with g_i(−s) = drop. Scores balance likelihood and prior, so g_i may decrease at first. It is
+convex, so it crosses `drop` at most once on either side.
 
-It never does exactly where it does not rise at infinity. For a law with values up to r_max the
-slope there is Σ w (r_max − r) to the right and Σ w (r_max + r) to the left: zero if and only if
-every comparison of the item says the most it can in that direction. Then g_i falls for ever.
+It does not cross `drop` if and only if it does not increase at infinity. For a law with values up
+to r_max the slope there is Σ w (r_max − r) to the right and Σ w (r_max + r) to the left. It is zero
+if and only if every comparison of the item has the extreme value in that direction.
 
 All sides of all items are searched together, by Newton's method in a bracket. Where weights are
-large, or numbers short, Φ(t + s) − Φ(t) − r s loses its digits; then
+large, or in low precision, Φ(t + s) − Φ(t) − r s loses its digits. Then
 
     g_i(s) = s ∫₀¹ g_i'(s x) dx
 
-by Gauss's rule is used instead, if it agrees with the difference up to the difference's rounding.
-It is as precise as values r can be that have been rounded once.
+by Gauss's rule is used instead, if it agrees with the difference up to the rounding error of the
+difference. Its own error is like that of rounding the values r once.
 """
 
 import functools
@@ -40,19 +40,19 @@ from .._util._roots import Value, positive_roots
 from ..laws import AbstractRootLaw
 from ._laplace import Intervals
 
-_NODES = 8  # Gauss's rule: s is a small part of the law's width where it is needed
+_NODES = 8  # of Gauss's rule, which is needed where s is small relative to the law's width
 _ROUNDING = 4.0  # rounding errors of a sum, in units of ε times the norm of its terms
 
 
 class _Distances(NamedTuple):
-    """From each score to where the likelihood has dropped; inf where it never does."""
+    """Distances from each score to where the likelihood has dropped; inf where it never does."""
 
     left: Float[Array, " items"]
     right: Float[Array, " items"]
 
 
 def likelihood_intervals(fit: Fit, *, drop: ArrayLike = 1.0) -> Intervals:
-    """Where each score, moved alone, has lowered the log-likelihood by `drop`.
+    """Intervals at whose ends the log-likelihood has dropped by `drop`, each score moved alone.
 
     The upper end of item i is θ_i + s, s > 0, at which Σ w (Φ(t) − r t), over the comparisons of
     i, has risen by `drop` above its value at the fit's scores when every other score stays; the
@@ -64,9 +64,9 @@ def likelihood_intervals(fit: Fit, *, drop: ArrayLike = 1.0) -> Intervals:
 
     - `drop`: by how much the log-likelihood drops, a positive number.
 
-    **Returns:** `Intervals`. An end is infinite where no comparison holds the item: it has none, or
-    all of them say the most that the law allows in that direction. Both are NaN for the items of a
-    group whose fit failed.
+    **Returns:** `Intervals`. An end is infinite where no comparison bounds the score: the item has
+    none, or all of them have the law's extreme value in that direction. Both ends are NaN for the
+    items of a group whose fit failed.
     """
     limit = positive("drop", drop)
     if limit.ndim:
@@ -86,12 +86,12 @@ def likelihood_intervals(fit: Fit, *, drop: ArrayLike = 1.0) -> Intervals:
 
 @final
 class _Halves(eqx.Module):
-    """Every row twice, once seen from each of its items. Sides are columns: left, right."""
+    """Every row twice, once for each of its items. Sides are columns: left, right."""
 
     law: AbstractRootLaw
     item: Array
     t: Array  # the item's own score minus the other's
-    value: Array  # positive if the item is said to be the better
+    value: Array  # positive if the item is the better one
     weight: Array
     cgf: Array  # Φ(t)
     num_items: int = eqx.field(static=True)
@@ -101,7 +101,7 @@ class _Halves(eqx.Module):
         return jax.ops.segment_sum(self.weight * terms, self.item, self.num_items)
 
     def norm(self, terms: Array) -> Array:
-        """Norms of the terms of such sums: rounding errors are ε times that."""
+        """Norms of the terms of these sums: rounding errors are ε times the norm."""
         return jnp.sqrt(self.total(self.weight * terms**2))
 
     def rises(self, moved: Array) -> Array:
@@ -114,7 +114,7 @@ class _Halves(eqx.Module):
 
 
 class _Sizes(NamedTuple):
-    """Norms of what each item sums up."""
+    """Norms of the terms that are summed for each item."""
 
     cgf: Array
     slope: Array
@@ -140,22 +140,22 @@ def _halves(law: AbstractRootLaw, columns: tuple[Array, ...], scores: Array) -> 
     a, b, value, weight = (jnp.asarray(column) for column in columns)
     t = gather(scores, a) - gather(scores, b)
 
-    def twice(column: Array, sign: int) -> Array:
+    def duplicate(column: Array, sign: int) -> Array:
         return jnp.concatenate([column, sign * column])[:, None].astype(scores.dtype)
 
     return _Halves(
         law=law.at_rows(jnp.tile(jnp.arange(a.size), 2)[:, None]),
         item=jnp.concatenate([a, b]),
-        t=twice(t, -1),
-        value=twice(value, -1),
-        weight=twice(weight, 1),
-        cgf=twice(law.cgf(t), 1),
+        t=duplicate(t, -1),
+        value=duplicate(value, -1),
+        weight=duplicate(weight, 1),
+        cgf=duplicate(law.cgf(t), 1),
         num_items=scores.size,
     )
 
 
 def _is_bounded(halves: _Halves) -> Array:
-    """Whether a comparison holds the item, on either side: one that could say more."""
+    """Whether a comparison bounds the item on each side: one whose value is not extreme there."""
     dtype = halves.value.dtype
     # Averages of values at the edge (merged comparisons) may be off by rounding.
     edge = jnp.asarray(halves.law.max_value, dtype) * (1 - 64 * jnp.finfo(dtype).eps)
@@ -172,7 +172,7 @@ def _start(halves: _Halves, drop: Array) -> Array:
     totals = halves.total(jnp.concatenate(terms, axis=1))
     slope, curvature = _signs(totals.dtype) * totals[:, :1], totals[:, 1:]
     root = jnp.sqrt(slope**2 + 2 * curvature * drop)
-    # Of the two forms of the root, the one that adds numbers of one sign.
+    # The form of the root that adds numbers of the same sign.
     start = jnp.where(slope > 0, 2 * drop / (root + slope), (root - slope) / curvature)
     return jnp.where(jnp.isfinite(start) & (start > 0), start, 1)
 
@@ -192,7 +192,7 @@ def _evaluate(
 
     def integrate() -> tuple[Array, Array]:
         integral = distance * _mean_slope(halves, moved)
-        # Only where it is needed: what an item is told does not depend on others.
+        # Only where it is needed, so that the result of an item does not depend on other items.
         better = is_lost & (jnp.abs(integral - rise) <= 4 * noise)
         return jnp.where(better, integral, rise), jnp.where(better, least, noise)
 
@@ -211,7 +211,7 @@ def _mean_slope(halves: _Halves, moved: Array) -> Array:
 
 
 def gauss_rule(dtype) -> Array:
-    """Nodes and weights for integrals over [0, 1], one pair a row."""
+    """Nodes and weights for integrals over [0, 1], one pair per row."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     return jnp.asarray(np.stack([(1 + nodes) / 2, weights / 2], axis=1), dtype)
 

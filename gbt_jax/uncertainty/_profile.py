@@ -1,24 +1,25 @@
-"""Intervals from the profile of the posterior: how far a score can go if the others go along.
+"""Intervals from the profile of the posterior: one score is moved, and all others are refitted.
 
-The profile of a score is the least loss with that score moved by s, all others free,
+The profile of a score is the minimum of the loss with that score moved by s and all others free,
 
     P(s) = min { L(θ) − L(θ*) : cᵀ(θ − θ*) = s },    P'(s) = μ,    ∇L(θ(s)) = μ c,
 
-with c = e_i; convex, and s²/(2 n_ii) for a quadratic loss. The interval ends where P(s) = z²/2, z
-the normal quantile: there twice the rise of the loss is the quantile of χ² with one degree of
-freedom. In a component without a prior scores have mean zero, and c is e_i less its mean.
+with c = e_i. It is convex, and s²/(2 n_ii) for a quadratic loss. The interval ends where
+P(s) = z²/2, where z is the normal quantile: twice the rise of the loss is there the quantile of χ²
+with one degree of freedom. In a component without a prior scores have mean zero, and c is e_i minus
+its mean.
 
-Everything moves at once: with x = θ − θ* at distance s, g = ∇L and M = ∇²L there,
+The distance and the other scores move together: with x = θ − θ* at distance s, g = ∇L and M = ∇²L,
 
     min ½ dᵀ M d + gᵀ d  with  cᵀ d = 0    gives    P(s) ≈ L(θ) − L(θ*) − ½ δ,  δ = −gᵀ d,
 
 and μ from M d + g = μ c. Each round takes Newton's step d for the other scores and, where δ is
-small, one for s too, along the chord (x + d)/s; what that misses is the next round's g. √(2P) is
-linear for a quadratic loss, so Newton's step for s solves √(2P) = z.
+small, also a step for s, along the chord (x + d)/s. The next round corrects the remaining error.
+√(2P) is linear for a quadratic loss, so Newton's step for s solves √(2P) = z.
 
 The systems are solved by conjugate gradients with N, the inverse Hessian at the optimum, as
-preconditioner: factorised once, it serves all items and rounds. With τ = N c/(cᵀ N c), residuals
-r − (τᵀ r) c instead of r keep cᵀ d = 0, and what they lose along c adds up to μ.
+preconditioner. N is factorised once for all items and rounds. With τ = N c/(cᵀ N c), residuals
+r − (τᵀ r) c instead of r keep cᵀ d = 0, and the removed multiples of c add up to μ.
 """
 
 import statistics
@@ -42,8 +43,8 @@ from ._laplace import Intervals
 _ENTRIES = 2**19  # comparisons × lanes at a time: a few megabytes an array
 _MAX_ROUNDS = 500  # three to ten are usual
 _MAX_INNER_STEPS = 10_000
-_CEILING = 4.0  # how high the loss may rise on the way, in units of z²/2
-_CLOSE = 0.2  # how small δ must be, in the same units, for s to move
+_CEILING = 4.0  # the largest rise of the loss that a step may have, in units of z²/2
+_CLOSE = 0.2  # the largest δ with which s moves, in the same units
 _SUFFICIENT_DECREASE = 1e-4  # of the loss at fixed s, in units of δ
 _MOST_NOISE = 0.1  # of z²/2: with more rounding errors an end counts as not found
 
@@ -57,9 +58,9 @@ def profile_intervals(
 ) -> Intervals:
     """The profile interval of each score.
 
-    At an end the loss, minimised over all other scores, is z²/2 above that of the fit, z the
-    normal quantile of (1 + level)/2. For the `Gaussian` law these are θ* ± z √n_ii; for other
-    laws they follow the posterior where it is not symmetric.
+    At an end the loss, minimised over all other scores, is z²/2 above that of the fit, where z is
+    the normal quantile of (1 + level)/2. For the `Gaussian` law the ends are θ* ± z √n_ii; for
+    other laws they follow the posterior where it is not symmetric.
 
     **Arguments:**
 
@@ -69,11 +70,13 @@ def profile_intervals(
     - `using`: the fit's `curvature`, if it has been made already. Beyond 4,096 items it has no
       matrix, and with thousands of items each takes several times as long as a fit.
 
-    Items that no prior holds are profiled as their scores are given, with mean zero over each
-    connected component; one that is alone in its component is its own mean, and both ends are its
-    score. With a prior every end is finite. Raises `RuntimeError` where an end is not found: where
-    weights are too large for the precision of the numbers, or a level near 1, binary values and a
-    very weak prior let the search run out of steps.
+    **Returns:** `Intervals` with one entry per item. With a prior every end is finite. NaN for the
+    items of a group whose fit failed.
+
+    Items without a prior are profiled under the constraint of mean zero over each connected
+    component. The score of an item that is alone in its component is fixed, and both ends equal it.
+    Raises `RuntimeError` if an end is not found: if weights are too large for the floating-point
+    precision, or if the search runs out of steps (level near 1, binary values, very weak prior).
     """
     refuse_unfinished(fit)
     if not 0 < level < 1:
@@ -81,7 +84,7 @@ def profile_intervals(
     if fit.comparisons.num_groups is not None:
         if items is not None or using is not None:
             raise ValueError("items and using are for one group: profile_intervals(fit[label], …)")
-        return _of_groups(fit, level)
+        return _intervals_of_groups(fit, level)
     chosen = as_indices("items", items, fit.comparisons.num_items)
     made = curvature_of(fit, using)
     goal = 0.5 * statistics.NormalDist().inv_cdf(0.5 + 0.5 * level) ** 2
@@ -90,15 +93,15 @@ def profile_intervals(
     width = max(min(at_once, chosen.size), 1)
     for start in range(0, chosen.size, width):
         some = chosen[start : start + width]
-        # The last chunk is filled up: one shape, one compilation.
+        # The last chunk is padded: one shape, one compilation.
         padded = np.resize(some, width)
         ends[:, start : start + width] = _distances(fit, made, padded, goal)[:, : some.size]
     scores = fit.scores[chosen]
     return Intervals(scores, scores - ends[0], scores + ends[1])
 
 
-def _of_groups(fit: Fit, level: float) -> Intervals:
-    """One group after the other; NaN for those whose fit failed."""
+def _intervals_of_groups(fit: Fit, level: float) -> Intervals:
+    """Intervals of one group after the other; NaN for groups whose fit failed."""
     ends = [np.zeros((2, 0))]
     for label in fit:
         one = fit[label]
@@ -110,7 +113,7 @@ def _of_groups(fit: Fit, level: float) -> Intervals:
 
 
 def _distances(fit: Fit, made: AbstractCurvature, items: np.ndarray, goal: float) -> np.ndarray:
-    """Of both ends from the scores."""
+    """The distances of both ends from the scores, ends × items."""
     constraint = _constraints(made, items)
     solved = made.solve(constraint)
     problem = DisplacedLoss(
@@ -125,8 +128,8 @@ def _distances(fit: Fit, made: AbstractCurvature, items: np.ndarray, goal: float
     if not is_found.all():
         lost = items[np.flatnonzero(~np.asarray(is_found).all(axis=0))[0]]
         raise RuntimeError(
-            f"an end of the profile interval of item {lost} was not found: use float64 if the "
-            "weights are large, a lower level or a stronger prior if not"
+            f"an end of the profile interval of item {lost} was not found: use float64 if weights "
+            "are large, else a lower level or a smaller prior_std"
         )
     return np.asarray(found)
 
@@ -139,7 +142,7 @@ def _constraints(made: AbstractCurvature, items: np.ndarray) -> Array:
 
 
 def _inverse_diagonal(made: AbstractCurvature) -> np.ndarray:
-    """1/m_ii of each item; 0 where nothing is known of it."""
+    """1/m_ii of each item; 0 where m_ii is 0."""
     a, b, curvature = made.edges
     diagonal = made.null_space.precision + item_sums_on_host(a, b, curvature, made.num_items)
     inverse = np.where(diagonal > 0, 1 / np.where(diagonal > 0, diagonal, 1), 0)
@@ -147,7 +150,7 @@ def _inverse_diagonal(made: AbstractCurvature) -> np.ndarray:
 
 
 class _Lanes(NamedTuple):
-    """One column per end: lower ends first, with their c turned around, so that s is positive."""
+    """One column per end: lower ends first, with −c for c, so that s is positive."""
 
     c: Array
     projector: Array  # τ, of the preconditioner
@@ -155,7 +158,7 @@ class _Lanes(NamedTuple):
 
 
 class _Newton(NamedTuple):
-    """What is known of the other scores at a point."""
+    """Newton's step for the other scores at a point."""
 
     step: Array  # d
     decrease: Array  # δ
@@ -163,16 +166,16 @@ class _Newton(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Where each lane is: at displacement x and distance s, trying a step from there."""
+    """The state of each lane: its displacement x and distance s, and the step to try from there."""
 
     x: Array
     s: Array
     rise: Array
     noise: Array
     step: Array
-    length: Array  # how much of the step is tried
-    ceiling: Array  # the highest rise that is accepted,
-    decrease: Array  # and how much lower it must be for a whole step
+    length: Array  # the fraction of the step that is tried
+    ceiling: Array  # the largest rise that is accepted
+    decrease: Array  # how far below the ceiling a whole step must end
     low: Array  # bounds of the end
     high: Array
     is_open: Array
@@ -185,19 +188,19 @@ def _search(problem: DisplacedLoss, constraint: Array, solved: Array) -> tuple[A
     image = problem.precondition(c)
     along = jnp.sum(c * image, axis=0)
     lanes = _Lanes(c, image / jnp.where(along > 0, along, 1), problem.goal)
-    first = _first(lanes, jnp.concatenate([-solved, solved], axis=1))
+    start = _start_state(lanes, jnp.concatenate([-solved, solved], axis=1))
     end, _ = lax.while_loop(
         lambda state: jnp.any(state[0].is_open) & (state[1] < _MAX_ROUNDS),
         lambda state: (_advance(problem, lanes, state[0]), state[1] + 1),
-        (first, 0),
+        (start, 0),
     )
     return end.s.reshape(2, -1), ~end.is_open.reshape(2, -1)
 
 
-def _first(lanes: _Lanes, solved: Array) -> _State:
-    """Before the first evaluation: to where the ends are for a quadratic loss."""
+def _start_state(lanes: _Lanes, solved: Array) -> _State:
+    """The state before the first evaluation, with a step to the ends for a quadratic loss."""
     variance = jnp.sum(lanes.c * solved, axis=0)
-    is_open = ~(variance <= 0)  # an item that is its own mean cannot move; NaN is never found
+    is_open = ~(variance <= 0)  # a score that is fixed cannot move; NaN is never found
     start = jnp.sqrt(2 * lanes.goal * variance)
     zero = jnp.zeros_like(variance)
     return _State(
@@ -216,37 +219,38 @@ def _first(lanes: _Lanes, solved: Array) -> _State:
 
 
 def _advance(problem: DisplacedLoss, lanes: _Lanes, at: _State) -> _State:
-    """Evaluate what is tried; where it is accepted find the next step, elsewhere shorten it."""
+    """Try the step; find the next one where it is accepted, and shorten it elsewhere."""
     x = at.x + at.length * at.step
-    s = jnp.sum(lanes.c * x, axis=0)  # where rounding has left it
+    s = jnp.sum(lanes.c * x, axis=0)  # with the rounding errors of x
     point = problem.evaluate(x)
     accepted = at.is_open & (point.rise <= at.ceiling - at.length * at.decrease)
     gradient = jnp.where(accepted, point.gradient, 0)
     newton = _newton_step(problem, lanes, point.curvature, gradient)
-    following = _next(lanes, at._replace(x=x, s=s, rise=point.rise, noise=point.noise), newton)
-    shorter = at._replace(length=at.length * _kept(at, point))
+    reached = at._replace(x=x, s=s, rise=point.rise, noise=point.noise)
+    following = _next_state(lanes, reached, newton)
+    shorter = at._replace(length=at.length * _shortening(at, point))
     return jax.tree.map(lambda new, old: jnp.where(accepted, new, old), following, shorter)
 
 
-def _next(lanes: _Lanes, at: _State, newton: _Newton) -> _State:
-    """From an accepted point, with Newton's step for the other scores."""
+def _next_state(lanes: _Lanes, at: _State, newton: _Newton) -> _State:
+    """The state after an accepted point, with Newton's step for the other scores."""
     x, s, rise, noise = at.x, at.s, at.rise, at.noise
     step, decrease, slope = newton
     profile, eps = rise - 0.5 * decrease, float(jnp.finfo(s.dtype).eps)
     precise = eps**0.4 * s
-    # The profile is below the rise for certain. That it is above its estimate less many δ is not,
-    # far from a quadratic: a bound that proves wrong, or leaves no room, is given up.
+    # The profile is certainly below the rise. It is above its estimate minus 16 δ only if the loss
+    # is close to a quadratic: an upper bound that contradicts the lower one is dropped.
     low = jnp.where(rise < lanes.goal, s, at.low)
     high = jnp.where(profile - 16 * decrease > lanes.goal, s, at.high)
     high = jnp.where(high - low > precise, high, jnp.inf)
     moves = decrease <= _CLOSE * lanes.goal
     s_step = jnp.where(moves, _next_distance(lanes, profile, slope, s, low, high) - s, 0)
-    # Both errors are squared by the last step.
+    # The last step squares both errors.
     gap = lanes.goal - profile
     settled = (jnp.abs(gap) <= precise * slope) | (jnp.abs(gap) <= noise)
     settled &= noise <= _MOST_NOISE * lanes.goal
     ends = moves & settled & (decrease <= eps ** (2 / 3) * lanes.goal)
-    # A short step of s leaves little room: the other scores must not overshoot beside it.
+    # With a short step of s the ceiling is low, so that the other scores cannot overshoot.
     room = jnp.maximum(rise, lanes.goal) + 4 * jnp.abs(slope * s_step)
     return at._replace(
         s=jnp.where(ends, s + gap / slope, s),
@@ -260,11 +264,11 @@ def _next(lanes: _Lanes, at: _State, newton: _Newton) -> _State:
     )
 
 
-def _kept(at: _State, point: Point) -> Array:
-    """What to keep of a length that went too far, between a tenth and a half.
+def _shortening(at: _State, point: Point) -> Array:
+    """The factor by which a rejected step is shortened, between a tenth and a half.
 
-    Where s moves, a convex rise is below its ceiling where the chord to what was tried is; at fixed
-    s the slope along the step vanishes about where a line through its ends does.
+    Where s moves, the convex rise is below the ceiling wherever its chord is. At fixed s, the slope
+    along the step is interpolated linearly, and vanishes at about this length.
     """
     room = (at.ceiling - at.rise) / (point.rise - at.rise)
     down, up = at.decrease / _SUFFICIENT_DECREASE, jnp.sum(point.gradient * at.step, axis=0)
@@ -296,7 +300,7 @@ def _newton_step(
 
     downhill = -gradient + along(gradient) * lanes.c
     size = jnp.sum(downhill * problem.precondition(downhill), axis=0)
-    # Superlinear: what is left of Newton's error falls with the error, down to rounding.
+    # The tolerance falls with the error: convergence is superlinear, down to rounding.
     least = float(jnp.finfo(size.dtype).eps) ** 0.5
     step = conjugate_gradients(
         lambda v: problem.product(curvature, v),

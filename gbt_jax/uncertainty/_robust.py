@@ -1,14 +1,14 @@
-"""Uncertainty that does not take the law's word for the spread of comparisons.
+"""Uncertainty that does not assume the law's variance of comparisons.
 
-- `robust_covariance`, the sandwich N S N: S is the covariance of the gradient of the data as the
-  residuals show it, Σ w (r − Φ'(t))² x xᵀ with x = e_a − e_b, where N has the law's variance.
-  Comparisons of one group (a judge's) may depend on each other: then S = Σ_g s_g s_gᵀ with
+- `robust_covariance` is the sandwich N S N. S is the covariance of the gradient, estimated from the
+  residuals: Σ w (r − Φ'(t))² x xᵀ with x = e_a − e_b. N uses the law's variance.
+  If comparisons of one group (a judge's) are correlated, S = Σ_g s_g s_gᵀ with
   s_g = Σ_{rows of g} w (r − Φ'(t)) x.
-- `bootstrap`: everything refitted with random weights, many times. Weights are exponential
-  (the Bayesian bootstrap: every comparison keeps some weight, so an optimum exists whenever the
-  data have one) or the counts of draws with replacement.
+- `bootstrap` refits with random weights. They are exponential (the Bayesian bootstrap: every
+  comparison keeps some weight, so an optimum exists whenever the data have one) or the counts of
+  draws with replacement.
 
-Both hold the prior fixed: they say how the scores would vary with other data, shrunk as they are.
+Both keep the prior fixed: they describe how the shrunken scores would vary with other data.
 """
 
 import functools
@@ -36,8 +36,8 @@ from .._util._threads import in_threads, num_workers
 from ..solvers._solvers import NewtonCG
 
 Weights = Literal["exponential", "multinomial"]
-_AT_ONCE = 16  # resamples between two looks at the progress bar
-_PRECISION = 1e-4  # certified, of a resample's scores in l2: far below how much they vary
+_AT_ONCE = 16  # resamples between two updates of the progress bar
+_PRECISION = 1e-4  # certified relative l2 error of the scores of a resample: far below their spread
 
 
 def robust_covariance(
@@ -50,10 +50,12 @@ def robust_covariance(
 
     **Arguments:**
 
-    - `groups`: one label per comparison; those of one label may depend on each other. S is then
-      multiplied by G/(G − 1) for G groups, without which few groups look too sure. Of single
-      comparisons weight n is n independent repeats.
+    - `groups`: one label per comparison; comparisons with the same label may be correlated. S is
+      then multiplied by G/(G − 1) for G groups, which corrects its bias. Without `groups`,
+      comparisons are independent, and weight n is n independent repeats.
     - `using`: the fit's `curvature`, if it has been made already.
+
+    **Returns:** a matrix of items × items.
     """
     refuse_groups(fit, "robust_covariance", "scores of different groups are independent")
     made = curvature_of(fit, using)
@@ -62,7 +64,8 @@ def robust_covariance(
     if groups is None:
         if rows.is_merged:
             raise ValueError(
-                "merged comparisons do not tell how their repeats vary: fit the single ones"
+                "merged comparisons have lost how their repeats vary: fit them before "
+                "merge_repeats()"
             )
         member, count = np.arange(len(rows)), len(rows)
         pull = jnp.sqrt(rows.weight) * residual
@@ -72,19 +75,19 @@ def robust_covariance(
         pull = rows.weight * residual
         factor = count / max(count - 1, 1)
         if count < 2:
-            raise ValueError("groups must have at least two labels: their spread is what counts")
+            raise ValueError("groups must have at least two labels to estimate their spread")
     return factor * _sandwich(made, rows, pull, member, count)
 
 
 def _drop_padding(
     fit: Fit, groups: Sequence | np.ndarray | None
 ) -> tuple[Model, Comparisons, np.ndarray | None]:
-    """The rows that are no padding, with their model and their groups."""
+    """The rows of positive weight, with their model and their groups."""
     rows = fit.comparisons
     kept = np.asarray(rows.weight) > 0
     if groups is not None:
         groups = np.asarray(groups)
-        group_numbers(groups, kept.size)  # refuses what has another length
+        group_numbers(groups, kept.size)  # raises for another length
         groups = groups[kept]
     columns = (x[kept] for x in (rows.a, rows.b, rows.value, rows.weight))
     counted = rows._with_rows(*columns)
@@ -94,14 +97,14 @@ def _drop_padding(
 def _sandwich(
     made: AbstractCurvature, rows: Comparisons, pull: Array, member: np.ndarray, count: int
 ) -> Array:
-    """Σ_g N s_g s_gᵀ N, some groups at a time."""
+    """Σ_g N s_g s_gᵀ N, a block of groups at a time."""
     total = np.zeros((rows.num_items,) * 2, pull.dtype)
     order, width = np.argsort(member, kind="stable"), 1024
     starts = np.searchsorted(member[order], np.arange(0, count, width))
     for first, chosen in zip(range(0, count, width), np.split(order, starts[1:]), strict=False):
         some = rows._with_rows(*(x[chosen] for x in (rows.a, rows.b, rows.value, rows.weight)))
         columns = group_columns(some, pull[chosen], member[chosen] - first, width)
-        # Rows lie within components: what rounding says of their levels is left out.
+        # Rows lie within components: rounding errors in their levels are left out.
         solved = made.reduced_solve(np.asarray(columns))
         total += solved @ solved.T
     return as_array(total)
@@ -116,20 +119,22 @@ def bootstrap(
     weights: Weights = "exponential",
     progress: bool = False,
 ) -> Float[Array, "num items"]:
-    """Scores of `num` refits, each with random weights on top of those of the comparisons.
+    """Scores of `num` refits, in which the comparisons' weights are multiplied by random ones.
 
-    Each is certified to 1e-4 of ‖θ‖₂ (to rounding without a prior), which is more than their
-    spread can use.
+    The error of each refit is certified below 1e-4 of ‖θ‖₂ (without a prior, up to rounding), far
+    below the spread of the refits.
 
     **Arguments:**
 
-    - `groups`: one label per comparison; those of one label get one weight.
+    - `num`: how many refits.
+    - `key`: a key of `jax.random`.
+    - `groups`: one label per comparison; comparisons with the same label get the same weight.
     - `weights`: `"exponential"`, or `"multinomial"` for draws with replacement, which may leave
-      comparisons out: a refit without an optimum is NaN, and without a prior the parts of a graph
-      that falls apart have mean zero each. A row gets one weight, also where its own is n repeats.
+      comparisons out. Then a refit without an optimum is NaN, and without a prior each component
+      of the remaining graph has mean zero. A row of weight n gets one random weight.
     - `progress`: show a progress bar on a terminal.
 
-    Scores of a group whose fit failed are NaN.
+    **Returns:** refits × items. Scores of a group whose fit failed are NaN.
     """
     refuse_unfinished(fit)
     num = whole_number("num", num, at_least=1)
@@ -152,7 +157,7 @@ def bootstrap(
         found.append(scores)
         bar.advance(scores.shape[0])
     bar.close()
-    # A resample can leave out the row for which the fit of a group failed.
+    # A resample may leave out the row that made the fit of a group fail: its scores stay NaN.
     has_optimum = rows.partition.spread(jnp.asarray(fit.result == RESULTS.successful))
     return jnp.where(has_optimum, jnp.concatenate(found), jnp.nan)
 
@@ -169,7 +174,7 @@ def _refit_resamples(
     weights: Weights,
     known: Known,
 ) -> Array:
-    """One refit after the other: on a CPU side by side they would wait for memory."""
+    """Refit one resample after the other: side by side, memory limits them on a CPU."""
 
     def one(key: Array) -> Array:
         if weights == "exponential":

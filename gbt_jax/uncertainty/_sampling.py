@@ -1,18 +1,19 @@
-"""Draws from the posterior itself, where its normal approximation at the optimum is not enough.
+"""Draws from the exact posterior, where its normal approximation at the optimum is not enough.
 
 The posterior's density is exp(−L(θ)) up to a constant. `curvature` splits its inverse Hessian at
 the optimum as N = R + Σ_c u_c u_cᵀ/p_c, u_c the constant unit vector of a component whose items
-have one prior precision p_c (`_curvature`). The comparisons say nothing of the levels u_cᵀθ, and
-the prior is normal, so that for every law
+have one prior precision p_c (`_curvature`). The likelihood does not depend on the levels u_cᵀθ, and
+the prior is normal, so for every law
 
     θ = θ* + C z + Σ_c u_c ξ_c/√p_c,    C Cᵀ = R,    C of full column rank,
 
-with ξ_c standard normal, independent of each other and of z: levels are drawn as they are. The
-rest, of density exp(−L(θ* + C z)), looks like a standard normal near z = 0 and is sampled by the
-no-U-turn sampler of blackjax with the identity as its metric: only a step size is left to adapt.
+with ξ_c standard normal, independent of each other and of z. Levels are drawn from this law
+directly. The rest has density exp(−L(θ* + C z)), close to a standard normal near z = 0. It is
+sampled by the no-U-turn sampler of blackjax with the identity metric, so that only a step size is
+adapted.
 
-Without a prior the posterior is improper along the levels alone. Then they stay where θ* has
-them, at mean zero: differences within a component have the same distribution either way.
+Without a prior the posterior is improper, along the levels alone. Then each component has mean
+zero, as in θ*: differences within a component have the same distribution either way.
 """
 
 import functools
@@ -36,20 +37,21 @@ from .._model import Model
 from .._util._arrays import ArrayLike, floating, is_concrete, whole_number
 from ._diagnostics import diagnostics
 
-_OVERDISPERSION = 2.0  # chains start at so many standard deviations, so that R-hat can see them mix
+_OVERDISPERSION = 2.0  # standard deviations of the starts, so that R-hat detects poor mixing
 _ACCEPTED_R_HAT = 1.01  # Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021)
 
 
 @final
 class PosteriorSamples(eqx.Module):
-    """Draws of all scores, and whether to trust them.
+    """Draws of all scores, with convergence diagnostics.
 
     - `scores`: chains × draws × items; `flat` has the draws of all chains together.
     - `r_hat`: rank-normalised split R-hat of each item, 1 where the chains agree.
-    - `effective_sample_size`: of each item, bulk: so many independent draws would be as good.
-    - `num_divergences`: draws at which the integration failed; 0 unless the posterior has corners.
+    - `effective_sample_size`: bulk effective sample size of each item, the number of independent
+      draws that would be as precise.
+    - `num_divergences`: number of divergent transitions; 0 unless the posterior has corners.
     - `acceptance_rate`, `leapfrog_steps`: means over all draws.
-    - `step_size`: as adapted, in units of posterior standard deviations.
+    - `step_size`: the adapted step size, in units of posterior standard deviations.
 
     R-hat and the effective sample size are NaN for an item whose score is fixed: one without
     comparisons and without a prior.
@@ -74,10 +76,16 @@ def log_posterior(
 ) -> Callable[[ArrayLike], Float[Array, ""]]:
     """The function θ ↦ −L(θ): the logarithm of the posterior density of scores, up to a constant.
 
-    What samplers and variational methods ask for: pure, to be jitted, differentiated and vmapped.
-    It is a pytree as well, so that it can be an argument of a jitted function. With
-    `prior_std=inf` it is the log-likelihood, which is no density: it does not change with the
-    level of a component. A value outside the law's support is an error that names the row.
+    It is for samplers and variational methods: pure, and it can be jitted, differentiated and
+    vmapped. It is also a pytree, so it can be an argument of a jitted function.
+
+    **Arguments:**
+
+    - `model`: the law and the prior. With `prior_std=inf` the function is the log-likelihood, which
+      is not a density: it does not change with the level of a component.
+    - `comparisons`: the data. A value outside the law's support is an error that names the row.
+
+    **Returns:** a function of one score per item.
     """
     if not isinstance(model, Model):
         raise TypeError(f"log_posterior takes a Model first, not {type(model).__name__}")
@@ -114,17 +122,20 @@ def sample_posterior(
 
     Needs blackjax: `pip install "gbt-jax[nuts]"`. Without a prior, draws are under the constraint
     that the mean of each connected component is zero. Warns if R-hat exceeds 1.01 or a draw
-    diverged. Takes a factorisation of items × items, and each step a product with it.
+    diverged. Needs one factorisation of a matrix of items × items, and a product with it per step.
 
     **Arguments:**
 
-    - `num`: draws of each chain, at least 4.
-    - `chains`: run side by side, each from its own start.
-    - `warmup`: draws before these, of which only the step size is kept.
-    - `target_acceptance`: what the step size is adapted to, between 0 and 1; higher is slower and
-      diverges less.
+    - `num`: how many draws of each chain, at least 4.
+    - `key`: a key of `jax.random`.
+    - `chains`: how many chains, vectorised, each from its own start.
+    - `warmup`: how many draws before these, which adapt the step size and are discarded.
+    - `target_acceptance`: the acceptance rate to which the step size is adapted, between 0 and 1.
+      A higher one is slower and diverges less.
     - `max_doublings`: a trajectory takes up to 2 to this power steps.
     - `using`: the fit's dense `curvature`, if it has been made already.
+
+    **Returns:** `PosteriorSamples`.
     """
     refuse_groups(fit, "sample_posterior", "chains run for one group at a time")
     _require_blackjax()
@@ -139,8 +150,8 @@ def sample_posterior(
     made = curvature_of(fit, using)
     if not isinstance(made, DenseCurvature):
         raise ValueError(
-            f"sampling needs the curvature as a matrix, of {made.num_items} items squared: pass "
-            "using=curvature(fit, dense=True) if there is memory for it"
+            f"sampling needs the curvature as a matrix of {made.num_items} × {made.num_items} "
+            "entries: pass using=curvature(fit, dense=True) if there is memory for it"
         )
     factor = whitening(made)
     walk_key, level_key = jax.random.split(key)
@@ -160,7 +171,7 @@ def sample_posterior(
 
 
 class _Walk(NamedTuple):
-    """What the sampler reports, chains × draws."""
+    """The output of the sampler, chains × draws."""
 
     position: Array
     is_divergent: Array
@@ -173,11 +184,11 @@ def whitening(made: DenseCurvature) -> np.ndarray:
     """C with C Cᵀ = R, items × dimensions of the posterior without its levels.
 
     R is scaled to a unit diagonal, so that items of very different precision keep their digits.
-    Its null vectors, the levels, are known: they are moved below all other eigenvalues, which lie
-    between 0 and the number of items, and left out.
+    Its null vectors, the levels, are known: their eigenvalues are shifted below all others, which
+    lie between 0 and the number of items, and left out.
     """
     share, component = (np.asarray(x) for x in (made.null_space.share, made.null_space.component))
-    inner = np.flatnonzero(share < 1)  # an item that is a component is nothing but its level
+    inner = np.flatnonzero(share < 1)  # an item alone in its component is only a level
     reduced = np.asarray(made.reduced, float)[np.ix_(inner, inner)]
     scale = np.sqrt(np.diagonal(reduced))
     split = np.unique(component[inner[share[inner] > 0]])
@@ -232,14 +243,14 @@ def _walk(
         adaptation = jax.tree.map(
             lambda old, new: jnp.where(is_warm, old, new), adaptation, adapted
         )
-        told = _Walk(
+        output = _Walk(
             states.position,
             info.is_divergent,
             info.acceptance_rate,
             info.num_integration_steps,
             jnp.broadcast_to(step_size, chains),
         )
-        return (states, adaptation), told
+        return (states, adaptation), output
 
     start_key, walk_key = jax.random.split(key)
     start = _OVERDISPERSION * jax.random.normal(start_key, (chains, dimensions), dtype)
@@ -247,19 +258,19 @@ def _walk(
     # The best step for a standard normal falls with the fourth root of its dimension.
     adaptation = begin(jnp.asarray(dimensions**-0.25, dtype))
     steps = jnp.arange(warmup + num), jax.random.split(walk_key, warmup + num)
-    # One scan for warm-up and draws: the sampler takes seconds to compile, and this does it once.
-    _, told = jax.lax.scan(advance, (states, adaptation), steps)
-    return jax.tree.map(lambda x: jnp.moveaxis(x[warmup:], 0, 1), told)
+    # One scan for warm-up and draws: the sampler takes seconds to compile, and is compiled once.
+    _, walk = jax.lax.scan(advance, (states, adaptation), steps)
+    return jax.tree.map(lambda x: jnp.moveaxis(x[warmup:], 0, 1), walk)
 
 
 def _no_walk(chains: int, num: int, dtype) -> _Walk:
-    """An empty walk, for a posterior that is known in closed form: all of it is null space."""
+    """An empty walk, for a posterior in closed form: all of its dimensions are null space."""
     zero, one = jnp.zeros((chains, num), dtype), jnp.ones((chains, num), dtype)
     return _Walk(zero[..., None][..., :0], zero > 0, one, zero, one)
 
 
 def _diagnose(scores: np.ndarray, walk: _Walk, is_fixed: np.ndarray) -> PosteriorSamples:
-    """The samples with their diagnostics, after warning of what is wrong with them."""
+    """The samples with their diagnostics; warn of divergences and of chains that do not agree."""
     r_hat, size = diagnostics(np.where(is_fixed, np.nan, scores))
     divergences = int(jnp.sum(walk.is_divergent))
     samples = PosteriorSamples(
@@ -274,7 +285,7 @@ def _diagnose(scores: np.ndarray, walk: _Walk, is_fixed: np.ndarray) -> Posterio
     if divergences:
         warnings.warn(
             f"{divergences} of {walk.is_divergent.size} draws diverged, and the posterior near "
-            "them is not explored: raise target_acceptance (0.95, say)",
+            "them is not explored: raise target_acceptance, to 0.95 for example",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -282,9 +293,9 @@ def _diagnose(scores: np.ndarray, walk: _Walk, is_fixed: np.ndarray) -> Posterio
     if doubtful.size:
         worst = doubtful[np.argmax(np.nan_to_num(r_hat[doubtful], nan=np.inf))]
         warnings.warn(
-            f"the chains do not agree yet: R-hat of {doubtful.size} items exceeds "
+            f"the chains have not converged: R-hat of {doubtful.size} items exceeds "
             f"{_ACCEPTED_R_HAT}, and is {r_hat[worst]:.3f} for item {worst}. Take more draws "
-            "(num), or a longer warmup",
+            "(num) or a longer warmup",
             RuntimeWarning,
             stacklevel=3,
         )
