@@ -83,7 +83,7 @@ def test_gaps_go_on_where_too_few_were_drawn():
         def geometric(self, probability, size):
             return np.ones(size, np.int64)
 
-    found = _graphs._chosen(Ones(), 1000, 0.01)
+    found = _graphs._random_subset(Ones(), 1000, 0.01)
     np.testing.assert_array_equal(found, np.arange(1000))
 
 
@@ -118,7 +118,7 @@ def test_distinct_numbers_for_many_groups(count, share):
     """Few of five by drawing again, many by a race: each set as if drawn one after the other."""
     counts, total = np.full(20_000, count), np.full(20_000, 5)
     weights = None if share is None else np.array(share)
-    group, number = _draws.distinct(np.random.default_rng(0), counts, total, weights)
+    group, number = _draws.distinct_numbers(np.random.default_rng(0), counts, total, weights)
     np.testing.assert_array_equal(group, np.repeat(np.arange(20_000), count))
     code = (2**number).reshape(-1, count).sum(axis=1)
     p = np.full(5, 0.2) if share is None else np.array(share)
@@ -137,7 +137,7 @@ def test_distinct_numbers_of_groups_of_all_sizes(monkeypatch):
     monkeypatch.setattr(_draws, "_AT_ONCE", 4)  # each crowded group races alone
     total = np.array([1, 50, 3, 400, 2, 6])
     count = np.array([1, 7, 3, 399, 1, 2])
-    group, number = _draws.distinct(np.random.default_rng(0), count, total)
+    group, number = _draws.distinct_numbers(np.random.default_rng(0), count, total)
     np.testing.assert_array_equal(np.bincount(group), count)
     assert (number < total[group]).all()
     assert len(set(zip(group.tolist(), number.tolist(), strict=True))) == count.sum()
@@ -368,7 +368,7 @@ def test_the_key_decides(draw):
             lambda: simulate.comparisons(MODEL.law, [0.0, 1], simulate.chain(3), key=KEY),
             r"b\[1\] is 2",
         ),
-        (lambda: simulate.swiss([0.0], 3, MODEL.law, key=KEY), "at least 2 items, and there are 1"),
+        (lambda: simulate.swiss([0.0], 3, MODEL.law, key=KEY), "at least 2 items, not 1"),
         (lambda: simulate.swiss([0.0, 1], 0, MODEL.law, key=KEY), "num_rounds must be .* not 0"),
         (lambda: simulate.population(MODEL, 0, num_items=5, key=KEY), "num_users must be .* not 0"),
         (lambda: simulate.population(MODEL, 3, num_items=1, key=KEY), "num_items must be .* not 1"),

@@ -1,4 +1,4 @@
-"""Comparisons that nobody made: graphs, scores, outcomes, tournaments and populations of users."""
+"""Synthetic comparisons: graphs, scores, outcomes, tournaments and populations of users."""
 
 from ._graphs import Pairs as Pairs
 from ._graphs import bipartite as bipartite

@@ -1,16 +1,16 @@
-"""Draws on the host: weighted numbers, distinct numbers for many groups.
+"""Random draws on the host: weighted numbers, and distinct numbers for many groups.
 
-Sizes here are random, and JAX would compile anew for each: NumPy draws all that is not a value.
+Sizes here are random, and JAX would compile for each: NumPy draws everything but the values.
 """
 
 import numpy as np
 
 from .._util._arrays import ranges
 
-_AT_ONCE = 2**22  # numbers that race together: a few times 32 megabytes
+_AT_ONCE = 2**22  # numbers in one race: a few times 32 megabytes
 
 
-def between(name: str, value: float, low: float | int, high: float | int) -> float:
+def number_between(name: str, value: float, low: float | int, high: float | int) -> float:
     """A number from low to high, or an error that names it."""
     if not low <= value <= high:
         raise ValueError(f"{name} must be from {low:g} to {high:g}, not {value!r}")
@@ -18,23 +18,23 @@ def between(name: str, value: float, low: float | int, high: float | int) -> flo
 
 
 def popularity(num_items: int, exponent: float) -> np.ndarray:
-    """Shares of items, the first the largest, whose histogram falls as share^−γ: γ = `exponent`.
+    """Shares of items, descending, whose histogram falls as share^−γ with γ = `exponent`.
 
     The item of rank k has a share proportional to k^{−1/(γ−1)}: γ = 2 is Zipf's law, ∞ all equal.
     """
-    if not exponent >= 1.1:  # the first share is next to 1 below, and the rest lost in rounding
+    if not exponent >= 1.1:  # below, the first share is almost 1 and the rest is lost in rounding
         raise ValueError(f"exponent must be at least 1.1, not {exponent!r}")
     share = np.arange(1, num_items + 1) ** (-1 / (exponent - 1))
     return share / share.sum()
 
 
 def pick_index(generator: np.random.Generator, cumulative: np.ndarray, size: int) -> np.ndarray:
-    """So many independent numbers, drawn by the shares of which these are the cumulative sums."""
+    """Independent numbers, drawn by the shares whose cumulative sums are given."""
     place = np.searchsorted(cumulative, generator.random(size) * cumulative[-1], "right")
     return np.minimum(place, cumulative.size - 1)  # a product may round up to the last sum
 
 
-def distinct(
+def distinct_numbers(
     generator: np.random.Generator,
     count: np.ndarray,
     total: np.ndarray,
@@ -42,8 +42,8 @@ def distinct(
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each group g, `count[g] ≥ 1` different numbers below `total[g]`: (group, number) sorted.
 
-    Drawn one after the other, equally likely or by their `share` (descending; each total is then
-    its size), from those not drawn before.
+    They are drawn one after the other without replacement, with equal probabilities or by their
+    `share` (descending; each total is then its size).
     """
     stride = int(total.max())  # group·stride + number stands for both
     if share is None:
@@ -51,7 +51,7 @@ def distinct(
     else:
         cumulative = np.cumsum(share)
         is_crowded = cumulative[count - 1] > 0.5 * cumulative[-1]
-    codes = [_redrawn(generator, np.where(is_crowded, 0, count), total, cumulative, stride)]
+    codes = [_redraw_repeats(generator, np.where(is_crowded, 0, count), total, cumulative, stride)]
     crowded = np.flatnonzero(is_crowded)
     work = np.cumsum(total[crowded]) // _AT_ONCE
     for part in np.split(crowded, np.flatnonzero(np.diff(work)) + 1):
@@ -60,7 +60,7 @@ def distinct(
     return code // stride, code % stride
 
 
-def _redrawn(
+def _redraw_repeats(
     generator: np.random.Generator,
     count: np.ndarray,
     total: np.ndarray,
@@ -69,7 +69,7 @@ def _redrawn(
 ) -> np.ndarray:
     """Draw as many as are missing and drop repeats, until none is missing.
 
-    A repeat has a chance of at most ½ where this is used, so that few rounds are needed.
+    A repeat has a probability of at most ½ where this is used, so few rounds are needed.
     """
     code, done, missing = np.zeros(0, np.int64), [], count
     while missing.any():
@@ -78,13 +78,13 @@ def _redrawn(
             number = generator.integers(total[owner])
         else:
             number = pick_index(generator, cumulative, owner.size)
-        # Sorted here, since the tables of np.unique take ten times as long.
+        # Sort, since the hash tables of np.unique take ten times as long.
         code = np.sort(np.concatenate([code, owner * stride + number]))
         code = code[np.append(True, code[1:] != code[:-1])]
         owner = code // stride
         found = np.bincount(owner, minlength=count.size)
         missing = np.where(found > 0, count - found, 0)
-        # Groups that have all of theirs are not sorted again.
+        # Complete groups are not sorted again.
         is_done = missing[owner] == 0
         done.append(code[is_done])
         code = code[~is_done]
@@ -99,10 +99,10 @@ def _race(
     share: np.ndarray | None,
     stride: int,
 ) -> np.ndarray:
-    """All numbers of a group race, at a rate that is their share: the first `count` are taken.
+    """Draw an exponential time for each number, its share as rate; take the first `count`.
 
-    The first of independent exponential times is i with probability share_i/Σ share, and what is
-    left of the others is exponential again: the same law as drawing one after the other.
+    The first of independent exponential times is i with probability share_i/Σ share, and the
+    remaining times of the others are exponential again: the same law as sequential draws.
     """
     if not groups.size:
         return np.zeros(0, np.int64)

@@ -1,6 +1,6 @@
-"""Who is compared with whom: graphs as pairs of item numbers.
+"""Comparison graphs, as pairs of item numbers.
 
-No pair has an item twice. Where pairs are distinct each is listed once, with a < b.
+The items of a pair differ. Where pairs are distinct each is listed once, with a < b.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from jaxtyping import Int, PRNGKeyArray
 
 from .._util._arrays import whole_number
 from .._util._random import generator_of
-from ._draws import between, pick_index, popularity
+from ._draws import number_between, pick_index, popularity
 
 
 class Pairs(NamedTuple):
@@ -21,48 +21,87 @@ class Pairs(NamedTuple):
 
 
 def complete(num_items: int) -> Pairs:
-    """Every pair once: n(n−1)/2 of them."""
+    """The complete graph.
+
+    **Arguments:**
+
+    - `num_items`: how many items.
+
+    **Returns:** `Pairs`, every pair once: n(n−1)/2 of them.
+    """
     num_items = whole_number("num_items", num_items, at_least=0)
     return _pairs(*triangle(np.arange(num_items * (num_items - 1) // 2)))
 
 
 def chain(num_items: int) -> Pairs:
-    """Each item and the next, n−1 pairs: the connected graph whose ends are furthest apart."""
+    """The path graph, which has the largest diameter of all connected graphs.
+
+    **Arguments:**
+
+    - `num_items`: how many items.
+
+    **Returns:** `Pairs`, each item with the next: n−1 of them.
+    """
     item = np.arange(whole_number("num_items", num_items, at_least=0))
     return _pairs(item[:-1], item[1:])
 
 
 def erdos_renyi(num_items: int, probability: float, *, key: PRNGKeyArray) -> Pairs:
-    """G(n, p): each pair is in with `probability`, independently of the others.
+    """The random graph G(n, p).
 
-    Time and memory are those of the pairs that are in, about p·n(n−1)/2, not of all pairs.
+    **Arguments:**
+
+    - `num_items`: how many items.
+    - `probability`: each pair is included with this probability, independently of the others.
+    - `key`: a key of `jax.random`.
+
+    **Returns:** `Pairs`, about p·n(n−1)/2 of them. Time and memory are proportional to their
+    number, not to that of all pairs.
     """
     num_items = whole_number("num_items", num_items, at_least=0)
     generator = generator_of(key)
-    return _pairs(*triangle(_chosen(generator, num_items * (num_items - 1) // 2, probability)))
+    included = _random_subset(generator, num_items * (num_items - 1) // 2, probability)
+    return _pairs(*triangle(included))
 
 
 def bipartite(
     num_first: int, num_second: int, probability: float = 1.0, *, key: PRNGKeyArray | None = None
 ) -> Pairs:
-    """Items 0, …, `num_first` − 1, each with each of the `num_second` that follow them.
+    """The bipartite graph of items 0, …, `num_first` − 1 and the `num_second` items that follow.
 
-    Every such pair is in with `probability`, independently; below 1 that needs a `key`.
+    **Arguments:**
+
+    - `num_first`, `num_second`: how many items are on each side.
+    - `probability`: each pair is included with this probability, independently of the others.
+    - `key`: a key of `jax.random`, needed if `probability` is below 1.
+
+    **Returns:** `Pairs`.
     """
     num_first = whole_number("num_first", num_first, at_least=0)
     num_second = whole_number("num_second", num_second, at_least=0)
     total = num_first * num_second
-    if between("probability", probability, 0, 1) == 1:
+    if number_between("probability", probability, 0, 1) == 1:
         cell = np.arange(total)
     elif key is None:
-        raise ValueError(f"a probability below 1 needs a key (probability is {probability!r})")
+        raise ValueError(
+            f"probability {probability!r} needs a key: pass key=jax.random.key(0), for example"
+        )
     else:
-        cell = _chosen(generator_of(key), total, probability)
+        cell = _random_subset(generator_of(key), total, probability)
     return _pairs(cell // max(num_second, 1), num_first + cell % max(num_second, 1))
 
 
 def random_pairs(num_items: int, num_comparisons: int, *, key: PRNGKeyArray) -> Pairs:
-    """Independent pairs, all ordered pairs of different items equally likely; repeats happen."""
+    """Independent pairs: all ordered pairs of different items are equally likely.
+
+    **Arguments:**
+
+    - `num_items`: how many items, at least 2.
+    - `num_comparisons`: how many pairs.
+    - `key`: a key of `jax.random`.
+
+    **Returns:** `Pairs`, which may repeat.
+    """
     num_items = whole_number("num_items", num_items, at_least=2)
     size = whole_number("num_comparisons", num_comparisons, at_least=0)
     generator = generator_of(key)
@@ -76,10 +115,17 @@ def power_law(
 ) -> Pairs:
     """Independent pairs of items of very different popularity: P(a, b) ∝ s_a s_b for a ≠ b.
 
-    The shares s fall with the item's number so that the histogram of degrees falls as
-    degree^−γ, with γ the `exponent`, from 1.1: item k (from 0) has s ∝ (k+1)^{−1/(γ−1)}. Social
-    and citation networks have 2 < γ < 3, Zipf's law is γ = 2, and ∞ is `random_pairs`. Repeats
-    happen, most of all among the first items.
+    The histogram of degrees falls as degree^−γ: item k (from 0) has the share s ∝ (k+1)^{−1/(γ−1)}.
+
+    **Arguments:**
+
+    - `num_items`: how many items, at least 2.
+    - `num_comparisons`: how many pairs.
+    - `exponent`: γ, at least 1.1. Social and citation networks have 2 < γ < 3, Zipf's law is γ = 2,
+      and ∞ is `random_pairs`.
+    - `key`: a key of `jax.random`.
+
+    **Returns:** `Pairs`, which may repeat, most of all those of the first items.
     """
     num_items = whole_number("num_items", num_items, at_least=2)
     size = whole_number("num_comparisons", num_comparisons, at_least=0)
@@ -104,19 +150,19 @@ def triangle(number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return number - high * (high - 1) // 2, high
 
 
-def _chosen(generator: np.random.Generator, total: int, probability: float) -> np.ndarray:
-    """Numbers below `total`, ascending, each with the same probability, independently.
+def _random_subset(generator: np.random.Generator, total: int, probability: float) -> np.ndarray:
+    """Numbers below `total`, ascending, each included with the same probability, independently.
 
     The gaps between them are geometric (Batagelj and Brandes 2005), so the others cost nothing.
     """
-    if between("probability", probability, 0, 1) == 0:
+    if number_between("probability", probability, 0, 1) == 0:
         return np.zeros(0, np.int64)
     last, parts = -1, [np.zeros(0, np.int64)]
     while last < total - 1:
-        # Four standard deviations more than expected: seldom is there a second round.
+        # Four standard deviations more than expected: a second round is rare.
         expected = (total - 1 - last) * probability
         size = int(expected + 4 * np.sqrt(expected)) + 8
-        # A gap beyond the end is as good as any other there, and sums must fit int64.
+        # Gaps beyond the end are equivalent: clip them, since sums must fit int64.
         gaps = np.minimum(generator.geometric(probability, size), total + 1)
         parts.append(last + np.cumsum(gaps))
         last = int(parts[-1][-1])

@@ -12,8 +12,8 @@ from .._model import Model
 from .._util._arrays import ArrayLike, floating, whole_number
 from ..laws import AbstractRootLaw
 
-# A law's program is compiled for each size. So values are drawn in blocks of few sizes: powers of
-# two between these. A larger one gains nothing in speed.
+# A law's program is compiled for each size. So values are drawn in blocks of a few sizes, powers of
+# two between these. Larger blocks are not faster.
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 2**10, 2**16
 
 
@@ -26,9 +26,15 @@ def scores(
 ) -> Float[Array, " items"]:
     """True scores drawn from the model's prior: mean + σ·z, with z standard normal.
 
-    For another prior, `sampler` draws z: any function called as those of `jax.random` are,
-    `sampler(key, shape, dtype)`, such as `jax.random.laplace`. `prior_std` must be finite: there
-    are no draws from no prior.
+    **Arguments:**
+
+    - `model`: the prior of the scores; `prior_std` must be finite.
+    - `num_items`: how many items.
+    - `sampler`: draws z for another prior, as a function `sampler(key, shape, dtype)` such as
+      `jax.random.laplace`.
+    - `key`: a key of `jax.random`.
+
+    **Returns:** one score per item.
     """
     num_items = whole_number("num_items", num_items, at_least=0)
     none = np.zeros(0, int)
@@ -49,9 +55,15 @@ def comparisons(
 ) -> Comparisons:
     """One comparison of each pair (a, b), drawn from the law at θ_a − θ_b given the scores θ.
 
-    Independent of each other given the scores; a positive value says that a is better. `pairs` are
-    columns a and b, from a graph of this module or anywhere else. Values have the scores' dtype.
-    Parameters of the law are one number, or one per pair.
+    **Arguments:**
+
+    - `law`: a root law; its parameters are one number, or one per pair.
+    - `scores`: the true scores θ.
+    - `pairs`: columns a and b, such as the graphs of this module.
+    - `key`: a key of `jax.random`.
+
+    **Returns:** `Comparisons`, independent given the scores, with values of the scores' dtype. A
+    positive value says that a is better.
     """
     true = finite_scores(scores)
     a, b = pairs
@@ -72,12 +84,12 @@ def finite_scores(scores: ArrayLike) -> np.ndarray:
 
 
 def prior_of(model: Model) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, standard deviation) of the model's prior, of one dtype; refused unless finite."""
+    """(mean, standard deviation) of the model's prior, of one dtype; raise unless finite."""
     mean, std = np.asarray(model.prior_mean), np.asarray(model.prior_std)
     if not np.isfinite(std).all():
         raise ValueError(
-            f"prior_std is {std[~np.isfinite(std)].flat[0]}, no prior, and scores are drawn from "
-            "the prior: give a finite prior_std, or scores of your own"
+            f"prior_std is {std[~np.isfinite(std)].flat[0]}, but scores are drawn from the prior: "
+            "pass a finite prior_std"
         )
     dtype = np.promote_types(mean.dtype, std.dtype)
     return mean.astype(dtype), std.astype(dtype)

@@ -10,17 +10,17 @@ from .._data._comparisons import Comparisons
 from .._model import Model
 from .._util._arrays import positive, whole_number
 from .._util._random import generator_of
-from ._draws import between, distinct, popularity
+from ._draws import distinct_numbers, number_between, popularity
 from ._graphs import triangle
 from ._outcomes import drawn_values, prior_of
 
 
 class Population(NamedTuple):
-    """The comparisons of users, and what they were drawn from.
+    """The comparisons of users, and the scores they were drawn from.
 
-    - `comparisons`: users are groups 0, 1, …; items have their numbers, the most popular is 0.
+    - `comparisons`: users are groups 0, 1, …; labels of items are numbers, the most popular is 0.
     - `scores`: the true scores, in the order of `Fit.scores`.
-    - `common`: what all users share, one number per item.
+    - `common`: the component that the scores of all users share, one number per item.
     """
 
     comparisons: Comparisons
@@ -45,25 +45,29 @@ def population(
 
     - `model`: the law of all comparisons, and the prior of scores; `prior_std` (finite) and
       `prior_mean` are one number, or one per user.
-    - `num_items`: how many items there are for users to choose from.
+    - `num_users`: how many users.
+    - `num_items`: how many items users can choose from.
     - `median_comparisons`, `log_std`: a user makes n = exp(N(log median, log_std²)) comparisons,
-      rounded, at least one. This lognormal law spans several orders of magnitude, and yet has all
-      moments: keys do not differ much in the total. Of 10,000 users with the defaults some thirty
-      make more than 1,000 comparisons, the most active about 6,000, and the mean is 42.
-    - `agreement`: the correlation ρ of two users' scores of an item: user u scores item i
-      mean_u + σ_u (√ρ c_i + √(1−ρ) z_ui), with c (`common`) and z standard normal. Whatever ρ is,
-      scores of a user follow the prior. 0 is independent users, 1 the same scores for all.
+      rounded, at least one. This lognormal law spans several orders of magnitude, but has all
+      moments, so that totals do not differ much between keys. Of 10,000 users with the defaults
+      some thirty make more than 1,000 comparisons, the most active about 6,000; the mean is 42.
+    - `agreement`: the correlation ρ of two users' scores of an item. User u scores item i
+      mean_u + σ_u (√ρ c_i + √(1−ρ) z_ui), with c (`common`) and z standard normal, so scores of a
+      user follow the prior for every ρ. 0 means independent users, 1 the same scores for all.
     - `exponent`: of the popularity of items, as in `power_law`.
+    - `key`: a key of `jax.random`.
 
-    A user picks 2 + n//2 items, or all of them, one after the other by popularity from those not
-    yet picked, and compares n different pairs of them, all sets of pairs equally likely: two
-    comparisons per item, as the most active users of Tournesol make. Nobody makes more
-    comparisons than there are pairs. A user's rows are in random order, as are a and b. An item
-    that was picked and is in no pair has no score.
+    **Returns:** a `Population`.
+
+    A user draws 2 + n//2 items, or all of them, by popularity without replacement, and compares n
+    different pairs of them, all sets of pairs equally likely: two comparisons per item, as the most
+    active users of Tournesol make. The number of pairs limits the comparisons of a user. A user's
+    rows are in random order, and so are a and b. An item that was drawn but is in no pair has no
+    score.
     """
     num_users = whole_number("num_users", num_users, at_least=1)
     num_items = whole_number("num_items", num_items, at_least=2)
-    agreement = between("agreement", agreement, 0, 1)
+    agreement = number_between("agreement", agreement, 0, 1)
     for name in ("prior_std", "prior_mean"):
         shape = getattr(model, name).shape
         if shape not in ((), (num_users,)):
@@ -72,8 +76,8 @@ def population(
             )
     if model.law.num_rows is not None:
         raise ValueError(
-            "how many comparisons a population makes is random: its law cannot have parameters "
-            "per comparison"
+            "the law of a population cannot have parameters per comparison, because the number of "
+            "comparisons is random"
         )
     mean, std = prior_of(model)
     host_key, value_key = jax.random.split(key)
@@ -108,8 +112,8 @@ def _columns(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """User (ascending), a and b of each comparison."""
     num_picked = np.minimum(2 + size // 2, share.size)
-    _, item = distinct(generator, num_picked, np.full_like(size, share.size), share)
-    user, pair = distinct(generator, size, num_picked * (num_picked - 1) // 2)
+    _, item = distinct_numbers(generator, num_picked, np.full_like(size, share.size), share)
+    user, pair = distinct_numbers(generator, size, num_picked * (num_picked - 1) // 2)
     # Rows are shuffled within users: the whole part of the keys is the user. With 24 bits of
     # fraction no sum is rounded up to the next user.
     pair = pair[np.argsort(user + generator.random(user.size, np.float32))]

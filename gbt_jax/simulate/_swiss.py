@@ -18,22 +18,29 @@ def swiss(
     *,
     key: PRNGKeyArray,
 ) -> Comparisons:
-    """A Swiss tournament: in every round items meet others with as many points as they have.
+    """A Swiss tournament: in every round items meet others with about as many points.
 
     A positive value is a point, zero half a point, and results follow the law at θ_a − θ_b. In
-    each round the first in the standing meets the second, the third the fourth, and so on; equal
-    points are ordered at random, so the first round is a random one. With an odd number of items
-    the last one that sat out least often sits out, and has a point for it.
+    each round the first in the standing meets the second, the third the fourth, and so on. Items
+    with equal points are ordered at random, so the pairs of the first round are random. With an odd
+    number of items, the last of those with the fewest byes has a bye, which is worth a point.
 
-    Two that met before exchange opponents with the nearest pair in the standing that makes two new
-    pairs. There is one in each of the first n//2 rounds, which thus have no rematch. Later,
-    where no exchange of two pairs avoids it, they meet again.
+    A pair that met before exchanges opponents with the nearest pair in the standing that makes two
+    new pairs. Such a pair exists in each of the first n//2 rounds, which thus have no rematch.
+    Later, a pair meets again if no exchange avoids it.
 
-    Rows are in the order of the rounds, n//2 of each.
+    **Arguments:**
+
+    - `scores`: the true scores of at least 2 items.
+    - `num_rounds`: how many rounds.
+    - `law`: the law of the results.
+    - `key`: a key of `jax.random`.
+
+    **Returns:** `Comparisons` in the order of the rounds, n//2 rows for each.
     """
     true = finite_scores(scores)
     if true.size < 2:
-        raise ValueError(f"scores must be those of at least 2 items, and there are {true.size}")
+        raise ValueError(f"scores must have at least 2 items, not {true.size}")
     num_rounds = whole_number("num_rounds", num_rounds, at_least=1)
     pairing_key, value_key = jax.random.split(key)
     generator = generator_of(pairing_key)
@@ -47,7 +54,7 @@ def swiss(
             num_out[standing[out]] += 1
             points[standing[out]] += 1
             standing = np.delete(standing, out)
-        a, b = _without_rematches(standing, opponents[:, :number])
+        a, b = _pair_neighbours(standing, opponents[:, :number])
         opponents[a, number], opponents[b, number] = b, a
         round_key = jax.random.fold_in(value_key, number)
         value = drawn_values(law, true[a] - true[b], key=round_key)
@@ -58,14 +65,12 @@ def swiss(
     return Comparisons(a, b, value, num_items=true.size)
 
 
-def _without_rematches(
-    standing: np.ndarray, opponents: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Neighbours in the standing as pairs; those that met exchange opponents with a pair nearby.
+def _pair_neighbours(standing: np.ndarray, opponents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pair neighbours in the standing; pairs that met exchange opponents with a pair nearby.
 
-    After r rounds x and y, who met, have met others 2(r−1) times at most. A pair (u, v) allows
-    neither x–u, y–v nor x–v, y–u only if it has two of those, so at most r−1 pairs do, and of any
-    r others one will do: the nearest are enough.
+    After r rounds x and y, who met, have at most 2(r−1) other opponents. A pair (u, v) excludes
+    both exchanges, x–u, y–v and x–v, y–u, only if it contains two of these. So at most r−1 pairs
+    do, and among any r other pairs one allows an exchange: the nearest are enough.
     """
     a, b = standing[0::2].copy(), standing[1::2].copy()
     num_played = opponents.shape[1]
