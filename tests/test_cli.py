@@ -121,10 +121,17 @@ def test_elo_and_anchor(run):
         (["fit", "votes.csv", "--preset", "arena", "--law", "nary"], "unknown law 'nary'"),
         (["fit", "votes.csv", "--preset", "arena", "--law", "binary"], "row 3"),
         (
+            ["fit", "votes.csv", "--preset", "arena", "--law", "binary"],
+            "--law davidson:1, or --ties",
+        ),
+        (["fit", "votes.csv", "--preset", "arena", "--half-life", "9"], "unknown column 'tstamp'"),
+        (["fit", "votes.csv", "--a", "model_a"], "--positive-favours"),
+        (["fit", "votes.csv", "--preset", "arena", "--ties", "x"], "--ties must be"),
+        (
             ["fit", "votes.csv", "--preset", "arena", "--prior-std", "0"],
             "--prior-std must be",
         ),
-        (["fit", "votes.csv", "--preset", "arena", "--level", "95"], "level"),
+        (["fit", "votes.csv", "--preset", "arena", "--level", "95"], "--level must"),
         (["fit", "votes.csv", "--preset", "arena", "-o", "no/out.csv"], "does not exist"),
         (["fit", "votes.csv", "--preset", "arena", "-o", "out.xls"], "out.xls"),
         (["fit", "votes.csv", "--preset", "arena", "--seed", "x"], "seed"),
@@ -278,7 +285,7 @@ def test_latin_1_is_asked_for(run):
     code, _, err = run("fit", "latin.csv", "--preset", "arena", "-q")
     assert code == 2
     assert "latin.csv" in err
-    assert "encoding" in err
+    assert "--encoding latin-1" in err
     code, out, _ = run("fit", "latin.csv", "--preset", "arena", "--encoding", "latin-1", "-q")
     assert code == 0
     assert rows(out)[0]["item"] == "thé"

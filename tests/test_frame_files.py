@@ -91,13 +91,13 @@ def test_encodings(write):
         assert pairs_in(write("said.jsonl", lines), encoding=encoding) == [("é", "b")]
     rows = "winner,loser\n" + "a,b\n" * 999 + "é,b\n"
     said = refusal(write("not_said.csv", rows.encode("latin-1")))
-    assert said == "row 1000: the text is not utf-8: set encoding, for example to latin-1"
+    assert said == "row 1000: the text is not utf-8: set the encoding, such as encoding='latin-1'"
     for name, content in (
         ("header.csv", "winnér,loser\na,b\n".encode("latin-1")),
         ("wide.csv", TEXT.encode("utf-16")),
         ("not_said.jsonl", lines),
     ):
-        assert "the text is not utf-8: set encoding" in refusal(write(name, content))
+        assert "the text is not utf-8: set the encoding" in refusal(write(name, content))
     assert refusal(write("a.csv", TEXT), encoding="klingon") == "unknown encoding 'klingon'"
 
 
@@ -152,7 +152,7 @@ BAD_FILES = {
     "list.jsonl": ("[1]\n", "row 1 is not a JSON object: [1]"),
     "kinds.jsonl": (
         GOOD_LINE * 3 + '{"winner": 1, "loser": "b"}\n',
-        "row 4: 'winner' is a number, but earlier rows have a text: 1",
+        "row 4: 'winner' is a number, but earlier rows have a string: 1",
     ),
     "not_packed.csv.gz": ("winner,loser\na,b\n", "incorrect header check"),
     "cut.csv.gz": (gzip.compress(TEXT.encode())[:40], "Truncated"),

@@ -17,16 +17,21 @@ from . import _session
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line, by default with `sys.argv`, and return the exit code.
+    """Run the command line.
 
-    0 is success, 1 means problems in the data, 2 means bad input and 130 an interruption, both with
-    one line on standard error.
+    **Arguments:**
+
+    - `arguments`: the arguments of the command, by default those of `sys.argv`.
+
+    **Returns:** the exit code: 0 for success, 1 for problems in the data, 2 for invalid input and
+    130 for an interruption. The last two print one line on standard error.
     """
     try:
         from ._app import app
         from ._options import InterruptionError
     except ImportError as error:
-        print(f'gbt: needs {error.name}: pip install "gbt-jax[cli]"', file=sys.stderr)
+        message = f'gbt: {error.name} is not installed: pip install "gbt-jax[cli]"'
+        print(message, file=sys.stderr)
         return 2
     written_files.clear()
     try:
@@ -44,10 +49,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _report_failure(error: Exception) -> int:
     """Print a failure in one line and return the exit code. Bugs keep their traceback."""
     if isinstance(error, BrokenPipeError):
-        # The reader has closed the pipe. What is still buffered must not raise again.
+        # The reader has closed the pipe. Buffered output must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    if hasattr(error, "format_message"):  # of the command line's own parser
+    if hasattr(error, "format_message"):  # an error of the command-line parser
         message = error.format_message()  # pyright: ignore[reportAttributeAccessIssue]
         if message:  # empty if help was shown instead
             _session.warn(message)

@@ -27,7 +27,7 @@ def audit(
     ] = None,
     limit: Annotated[
         int,
-        typer.Option(min=1, help="Largest set of comparisons to try for changing the first place."),
+        typer.Option(min=1, help="Largest set of comparisons tried to change the first place."),
     ] = 100,
     is_monotone_checked: Annotated[
         bool,
@@ -40,8 +40,8 @@ def audit(
 ) -> int:
     """Find the comparisons that decide the first place, and those with the largest influence.
 
-    Also checks that no comparison moves the scores further than the law allows, and on request
-    monotonicity. The exit code is 1 if one of these checks fails.
+    Also checks resilience, and monotonicity with --check-monotone. The exit code is 1 if one of
+    these checks fails.
     """
     with show_stages(["reading", "fitting", "auditing"], enabled=not printing.quiet):
         _session.start(table.file)
@@ -58,7 +58,7 @@ def audit(
 
 def _group_number(ranking: Any, group: str | None) -> int:
     """The number of the selected group."""
-    from ..frames._suggestions import unknown
+    from ..frames._suggestions import unknown_message
 
     names = [ranking.votes.group_name(code) for code in ranking.fit.groups]
     if group is None:
@@ -68,7 +68,7 @@ def _group_number(ranking: Any, group: str | None) -> int:
         raise ValueError(f"there are {len(names)} groups: select one with --group ({shown})")
     wanted = ", ".join(part.strip() for part in group.split(","))
     if wanted not in names:
-        raise ValueError(unknown("group", group, names))
+        raise ValueError(unknown_message("group", group, names))
     return names.index(wanted)
 
 
@@ -145,7 +145,7 @@ def _audit_group(
 def _largest_influences(
     fit: Any, curvature: Any, describe_row: Callable[[int], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The comparisons without which scores change most, and the item that each moves most."""
+    """The comparisons whose removal changes the scores most, and the item that each moves most."""
     import numpy as np
 
     from ..influence._influence import leave_out
@@ -161,7 +161,7 @@ def _largest_influences(
 
 
 def _with_labels(fit: Any, labels: list[Any]) -> Any:
-    """The fit with other labels of items, for messages that name them."""
+    """The fit with the labels of the table, for messages that name items."""
     import equinox as eqx
     import numpy as np
 

@@ -23,7 +23,7 @@ def fit(
     ] = None,
     elo: Annotated[bool, typer.Option("--elo", help="Print scores on the Elo scale.")] = False,
     anchor: Annotated[
-        str | None, typer.Option(help="Item with an Elo of 1000; by default a score of 0 has it.")
+        str | None, typer.Option(help="Item with an Elo of 1000; by default a score of 0 has 1000.")
     ] = None,
     has_intervals: Annotated[
         bool,
@@ -95,7 +95,7 @@ def summary(ranking: Any) -> list[str]:
 
 
 def _estimates(facts: list[dict[str, Any]]) -> list[str]:
-    """How exact standard deviations are, where they are estimated."""
+    """The error of standard deviations that are estimated, in one line."""
     found = [fact for fact in facts if fact["std_error"]]
     if not found:
         return []

@@ -1,4 +1,4 @@
-"""`gbt presets`: the table layouts with a name."""
+"""`gbt presets`: the named table layouts."""
 
 from ._session import console
 

@@ -20,7 +20,7 @@ def report(
     elo: Annotated[bool, typer.Option("--elo", help="Show scores on the Elo scale.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
 ) -> int:
-    """Write a self-contained page on FILE: ranking, findings, calibration, provenance."""
+    """Write a self-contained HTML page: the ranking of FILE, findings, calibration, provenance."""
     from ..frames._files import check_folder
 
     check_folder(output)

@@ -10,9 +10,10 @@ from .._util._progress import clear_stages
 
 # Names of arguments in messages, but not within quotes, where they are the user's.
 _ARGUMENT = re.compile(
-    r"(?<![\w'`-])(prior_std|positive_favours|max_value|value_b|half_life|min_comparisons)(?![\w'`])"
+    r"(?<![\w'`-])(prior_std|positive_favours|max_value|value_b|half_life|min_comparisons"
+    r"|(?:level|ties)(?= must ))(?![\w'`])"
 )
-_ASSIGNMENT = re.compile(r"(?<![\w'`-])(ties)='(\w+)'")
+_ASSIGNMENT = re.compile(r"(?<![\w'`-])(ties|law|encoding|date)='([\w:-]+)'")
 
 
 # XLA compiles without optimising in half of the time. For this many bytes, about 30,000 rows, the
@@ -59,7 +60,7 @@ def _cache_folder() -> Path | None:
 
 
 def note(message: str, *, quiet: bool = False) -> None:
-    """Print a remark to standard error, unless quiet."""
+    """Print a note to standard error, unless quiet."""
     if not quiet:
         clear_stages()
         print(message, file=sys.stderr)
@@ -72,7 +73,7 @@ def warn(message: str) -> None:
 
 
 def with_option_names(message: str) -> str:
-    """A message of the library with shell options: `prior_std` becomes `--prior-std`."""
+    """A message of the library with shell options: `--prior-std` instead of `prior_std`."""
     message = _ASSIGNMENT.sub(lambda found: f"--{found[1]} {found[2]}", message)
     return _ARGUMENT.sub(lambda found: "--" + found[0].replace("_", "-"), message)
 

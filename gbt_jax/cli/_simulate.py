@@ -17,7 +17,7 @@ def simulate(
     items: Annotated[int, typer.Option(min=2, help="Number of items.")] = 20,
     comparisons: Annotated[int, typer.Option(min=1, help="Comparisons per user.")] = 200,
     users: Annotated[
-        int, typer.Option(min=1, help="Number of users, each with scores of their own.")
+        int, typer.Option(min=1, help="Number of users, who have separate scores.")
     ] = 1,
     law: Annotated[
         str, typer.Option(help="Law of the comparisons, such as uniform or knary:5.")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from ._files import TableError, read_table
-from ._suggestions import unknown
+from ._suggestions import unknown_message
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions, made at import
 
@@ -96,7 +96,7 @@ class Columns:
             self._refuse_first(name, bad, "is not a number")
         elif not _is_number(column.type):
             self.refuse(f"column {name!r} must hold numbers, not {column.type}")
-        # Not safe: integers of more than 53 bits are rounded, as everywhere.
+        # safe=False rounds integers of more than 53 bits, as everywhere.
         found = np.asarray(column.cast(pa.float64(), safe=False).to_numpy())
         self._refuse_first(name, pa.array(~np.isfinite(found)), "is not finite")
         return found
@@ -137,21 +137,22 @@ class Columns:
         has_zone = pc.match_substring_regex(column, _ZONE)
         zoned = has_zone[0].as_py()
         other = pc.invert(has_zone) if zoned else has_zone
-        with_or_without = ("without", "with") if zoned else ("with", "without")
-        complaint = "is {} a time zone, but the first row is {} one".format(*with_or_without)
+        complaint = "has a time zone, but the first row has none"
+        if zoned:
+            complaint = "has no time zone, but the first row has one"
         self._refuse_first(name, other, complaint)
         column = pc.replace_substring_regex(column, r"\.\d+", "")  # parts of a second
         kind = pa.timestamp("s", "UTC" if zoned else None)
         try:
             return column.cast(kind)
         except pa.ArrowInvalid:
-            row = _first_not_cast(column, kind)  # such as February 30
+            row = _first_uncastable_row(column, kind)  # such as February 30
             self.refuse_row(row, f"column {name!r} is not a date: {self.cell(name, row)!r}")
 
     def _column(self, name: str) -> pa.ChunkedArray:
         count = self.names.count(name)
         if count == 0:
-            self.refuse(unknown("column", name, self.names))
+            self.refuse(unknown_message("column", name, self.names))
         if count > 1:
             self.refuse(f"{count} columns are named {name!r}")
         try:
@@ -209,7 +210,7 @@ _NUMBER = r"^[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?)$"
 _ZONE = r"(Z|[+-]\d\d:?\d\d)$"
 _DATE = r"^\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?$"
 _DATES = "2024-05-31 or 2024-05-31T12:00:00"
-# Years, days, 20240531 and milliseconds are all outside: none of them is mistaken for seconds.
+# Years, days, 20240531 and milliseconds lie outside, so none of them is mistaken for seconds.
 _FIRST_SECOND, _LAST_SECOND = 1e8, 1e11
 
 
@@ -231,7 +232,7 @@ def _days(column: pa.ChunkedArray) -> np.ndarray:
     return moments.cast(pa.int64()).to_numpy() / 86_400_000
 
 
-def _first_not_cast(column: pa.ChunkedArray, kind: pa.DataType) -> int:
+def _first_uncastable_row(column: pa.ChunkedArray, kind: pa.DataType) -> int:
     """The first row that cannot be cast, by bisection."""
     low, high = 0, len(column)
     while high - low > 1:

@@ -69,8 +69,14 @@ def check(table: Any, preset: str | None = None, **options: Unpack[VoteOptions])
 
     It reports disconnected components, items that never lose or never win, items compared with
     themselves, repeated and contradictory rows, answers at the ends of the scale, sides that seem
-    swapped, judges who always give the same answer, and sparsity. The arguments are those of
-    `read_votes`; a table that cannot be read raises the same error.
+    swapped, judges who always give the same answer, and sparsity.
+
+    **Arguments:**
+
+    - `table`: a data frame, a file name, or `Votes`.
+    - `preset`, and the options of `VoteOptions`: as in `read_votes`.
+
+    **Returns:** `Findings`. A table that cannot be read raises the same error as `read_votes`.
     """
     votes = as_votes(table, preset, options)
     answers = _one_entry_per_row(votes)
@@ -136,7 +142,7 @@ def _components(votes: Votes) -> Iterator[Finding]:
     split = np.flatnonzero(parts > 1)
     if not split.size:
         return
-    order = np.lexsort((-np.bincount(part), owner))  # of each group the largest first
+    order = np.lexsort((-np.bincount(part), owner))  # the largest component of each group first
     is_largest = np.zeros(owner.size, bool)
     is_largest[order] = np.append(True, owner[order][1:] != owner[order][:-1])
     cut_off = ~is_largest[part]
@@ -196,7 +202,7 @@ def _repeats(votes: Votes) -> Iterator[Finding]:
             again.size,
             f"{_count(again.size, 'row repeats', 'rows repeat')} an earlier one: the same pair "
             "with the same outcome",
-            "Each one counts as a comparison. Remove them if they were stored twice.",
+            "Each of them counts as a comparison. Remove them if they were stored twice.",
             tuple(rows.describe(order[i + 1]) for i in again[:_EXAMPLES]),
         )
     # Values ascend within a pair: a change of sign is between neighbours, ties left out.
@@ -210,8 +216,8 @@ def _repeats(votes: Votes) -> Iterator[Finding]:
             opposite.size,
             f"{_count(opposite.size, 'pair was', 'pairs were')} judged both ways"
             + (" by the same judge" if rows.judge is not None else ""),
-            "Expected if judges differ or hesitate. If it is one judge, check whether the sides "
-            "were swapped when the data were stored.",
+            "This is expected if judges differ or hesitate. For a single judge, check whether the "
+            "sides were swapped when the data were stored.",
             tuple(rows.describe(order[apart[i + 1]]) for i in opposite[:_EXAMPLES]),
         )
 
@@ -242,7 +248,7 @@ def _swapped_sides(votes: Votes) -> Iterator[Finding]:
     if len(rows) < 2 * _ROWS_TO_JUDGE:
         return
     half = _halves(rows)
-    expected = _expected_by_other_half(rows, half)
+    expected = _predicted_differences(rows, half)
     known = np.flatnonzero(expected != 0)
     product = np.sign(rows.value[known]) * np.sign(expected[known])
     total = product.sum() / np.sqrt(max(product.size, 1))
@@ -289,12 +295,12 @@ def _halves(rows: Votes) -> np.ndarray:
     return half
 
 
-def _expected_by_other_half(rows: Votes, half: np.ndarray) -> np.ndarray:
-    """Score differences according to the other half of each comparison's group; 0 if unknown."""
+def _predicted_differences(rows: Votes, half: np.ndarray) -> np.ndarray:
+    """Score differences predicted by the other half of each comparison's group; 0 if unknown."""
     owner = 2 * rows.group + half
     size = np.int64(max(len(rows.items), 1))
     data = Comparisons(rows.a, rows.b, np.sign(rows.value), num_items=int(size), group=owner)
-    # Least squares with a prior: no choice of a law, and always an answer.
+    # Least squares with a prior needs no choice of a law, and always has an optimum.
     fitted = fit(Model(Gaussian(1.0)), data)
     scores, keys = np.asarray(fitted.scores), fitted.group * size + fitted.item  # keys ascend
     found = []
@@ -322,7 +328,7 @@ def _judges(votes: Votes) -> Iterator[Finding]:
             "note",
             single.size,
             f"{_count(single.size, kind[0] + ' has', kind[1] + ' have')} a single answer",
-            "One comparison says little: the scores depend mainly on the prior.",
+            "One comparison carries little information: the scores depend mainly on the prior.",
             tuple(names(i) for i in single[:_EXAMPLES]),
         )
     lowest, highest = np.full(count.size, np.inf), np.full(count.size, -np.inf)

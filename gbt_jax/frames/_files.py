@@ -39,9 +39,16 @@ class TableError(ValueError):
 def read_table(
     path: str | os.PathLike, *, encoding: str = "utf-8", delimiter: str | None = None
 ) -> pa.Table:
-    """The table in a file, or in standard input (`-`, as CSV).
+    """Read the table in a file, or in standard input (`-`, as CSV).
 
-    Cells of CSV and TSV files are strings, and null where they are empty.
+    **Arguments:**
+
+    - `path`: the file, of type .csv, .tsv, .parquet, .jsonl or .ndjson; .gz may follow.
+    - `encoding`: the encoding of a text file.
+    - `delimiter`: the delimiter of a text file, by default that of its type.
+
+    **Returns:** a PyArrow table. Cells of CSV and TSV files are strings, and null where they are
+    empty.
     """
     name = os.fspath(path)
     kind = ".csv" if name == STANDARD_INPUT else _suffix(name)
@@ -145,7 +152,7 @@ def _json_kind(cell: Any) -> str | None:
     """The JSON type of a cell; None for null, which may stand for any type."""
     if isinstance(cell, bool):
         return "true or false"
-    kinds = {str: "a text", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    kinds = {str: "a string", int: "a number", float: "a number", list: "a list", dict: "an object"}
     return kinds.get(type(cell))
 
 
@@ -161,7 +168,8 @@ def _explain(message: str, encoding: str) -> str:
     where = f"row {int(row[1]) - 1}: " if row else ""
     if "UTF8" in message or "decode" in message:
         detail = "" if row else f" ({message})"
-        return f"{where}the text is not {encoding}: set encoding, for example to latin-1{detail}"
+        advice = "set the encoding, such as encoding='latin-1'"
+        return f"{where}the text is not {encoding}: {advice}{detail}"
     cells = re.search(r"Expected (\d+) columns, got (\d+): (.*)", message, re.DOTALL)
     if cells:
         expected, found, text = cells.groups()
@@ -171,9 +179,13 @@ def _explain(message: str, encoding: str) -> str:
 
 
 def write_table(table: Any, path: str | os.PathLike, *, facts: Any = None) -> None:
-    """Write a table of any kind atomically; `facts` are stored in .json files, beside the rows.
+    """Write a table atomically: to a temporary file in the same folder, which is then renamed.
 
-    The table is written to a temporary file in the same folder, which is then renamed.
+    **Arguments:**
+
+    - `table`: a pandas, Polars or PyArrow table.
+    - `path`: the file, of type .csv, .tsv, .parquet, .jsonl, .ndjson or .json.
+    - `facts`: facts such as `Ranking.facts`, stored beside the rows of a .json file.
     """
     kind = check_output_name(path)
     if not isinstance(table, pa.Table):
@@ -232,7 +244,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
 
 def write_text(table: pa.Table, stream: Any, delimiter: str = ",") -> None:
-    """Write CSV; text is quoted, numbers are not."""
+    """Write CSV, in which text is quoted and numbers are not."""
     options = pyarrow.csv.WriteOptions(delimiter=delimiter, quoting_style="needed")
     pyarrow.csv.write_csv(table, stream, options)
 

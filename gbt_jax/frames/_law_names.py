@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from .. import laws
 from ..laws import AbstractRootLaw
-from ._suggestions import unknown
+from ._suggestions import unknown_message
 
 
 class _Named(NamedTuple):
@@ -34,10 +34,14 @@ def law_names() -> list[str]:
 
 
 def law_named(text: str | AbstractRootLaw) -> AbstractRootLaw:
-    """The law with a name such as `knary:21`; a law is returned unchanged.
+    """The law with a name such as `knary:21`.
 
-    A law with parameters per comparison raises an error, because rows of a table are dropped,
-    merged and reordered before a fit.
+    **Arguments:**
+
+    - `text`: the name, or a law. A law with parameters per comparison raises an error, because rows
+      of a table are dropped, merged and reordered before a fit.
+
+    **Returns:** the law; a law is returned unchanged.
     """
     if isinstance(text, AbstractRootLaw):
         if text.num_rows is not None:
@@ -48,7 +52,7 @@ def law_named(text: str | AbstractRootLaw) -> AbstractRootLaw:
         return text
     name, colon, parameter = text.strip().lower().partition(":")
     if name not in _LAWS:
-        raise ValueError(unknown("law", text, law_names()))
+        raise ValueError(unknown_message("law", text, law_names()))
     law = _LAWS[name]
     if law.parameter is None:
         if colon:

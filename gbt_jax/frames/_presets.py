@@ -12,7 +12,7 @@ A preset says which column has which role, and the kind of outcome:
 from typing import NamedTuple
 
 from ._files import TableError
-from ._suggestions import unknown
+from ._suggestions import unknown_message
 
 
 class Preset(NamedTuple):
@@ -135,5 +135,5 @@ def find_preset(name: str | None) -> Preset:
     if name is None:
         return GRADES
     if name not in PRESETS:
-        raise TableError(unknown("preset", name, PRESETS))
+        raise TableError(unknown_message("preset", name, PRESETS))
     return PRESETS[name]

@@ -21,7 +21,7 @@ from .._util._progress import FIT_STAGES, begin_stage, show_stages
 from ..laws import AbstractRootLaw
 from ._columns import as_native_frame
 from ._law_names import law_name, law_named
-from ._suggestions import unknown
+from ._suggestions import unknown_message
 from ._uncertainty import RankOptions, Uncertainty, no_uncertainty, score_uncertainty
 from ._votes import VoteOptions, Votes, as_votes
 
@@ -75,7 +75,7 @@ class Ranking:
         components = np.maximum.reduceat(
             self.arrow["component"].to_numpy(), layout.item_offsets[:-1]
         )
-        # Half ties are two entries of one comparison; those of no weight are none.
+        # A split tie is two entries of one comparison; rows of weight 0 do not count.
         counts = np.bincount(votes.group, _is_counted(votes), votes.num_groups)
         # On the host: JAX would compile the index.
         norm, bound = np.asarray(fit.gradient_norm), np.asarray(fit.error_bound)
@@ -125,8 +125,15 @@ class Ranking:
 
         Under every bounded law the odds of the extreme outcomes are
         P(r_max)/P(−r_max) = exp(2 r_max θ_ab), and a lead of `scale` points multiplies them by
-        `base`: Binary, BradleyTerry and Davidson give the same Elo. A score of 0, or that of the
-        item `anchor` in its group, becomes `center`.
+        `base`: Binary, BradleyTerry and Davidson give the same Elo.
+
+        **Arguments:**
+
+        - `scale`, `base`: a lead of `scale` points multiplies the odds by `base`.
+        - `center`: the rating of a score of 0, or of the item `anchor` in each group.
+        - `anchor`: the label of an item.
+
+        **Returns:** a `Ranking`. An unbounded law raises an error.
         """
         if self.is_elo:
             raise ValueError("these scores are already on the Elo scale")
@@ -135,7 +142,10 @@ class Ranking:
             name = type(self.fit.model.law).__name__
             raise ValueError(f"{name} is unbounded, so its scores have no Elo scale")
         if not (scale > 0 and base > 1 and math.isfinite(scale * base * center)):
-            raise ValueError("scale must be positive, base above 1 and center finite")
+            raise ValueError(
+                "scale must be positive, base above 1 and center finite, not "
+                f"{scale}, {base} and {center}"
+            )
         factor = scale * 2 * edge / math.log(base)
         zero = 0.0 if anchor is None else self._anchors(anchor)
         table = self.arrow
@@ -160,7 +170,7 @@ class Ranking:
         """Raise for an anchor that is not among the items of a group."""
         labels = [self.votes.label(item) for item in self.fit.item[self.fit.group == group]]
         if anchor not in self.votes.items.to_pylist():
-            raise ValueError(unknown("anchor", anchor, labels, brief=True))
+            raise ValueError(unknown_message("anchor", anchor, labels, brief=True))
         name = self.votes.group_name(group)
         raise ValueError(f"the anchor {anchor!r} was not compared in group {name!r}")
 
@@ -179,10 +189,11 @@ def fit_table(
     progress: bool = False,
     **options: Unpack[VoteOptions],
 ) -> Ranking:
-    """Rank the items of a pandas, Polars or PyArrow table, a file, or `Votes`.
+    """Rank the items of a table of comparisons.
 
     **Arguments:**
 
+    - `table`: a pandas, Polars or PyArrow table, a file name, or `Votes`.
     - `preset`: the kind of table, one of `PRESETS`; its law and prior are the defaults.
     - `law`: a law, or its name: `"uniform"`, `"knary:21"`, `"davidson:1"`, `"skellam:2.7"` …
     - `prior_std`: σ of the scores; `inf` for none (maximum likelihood).
@@ -196,8 +207,8 @@ def fit_table(
     - `progress`: show a progress bar on a terminal, through all stages.
     - the options of `VoteOptions`: columns, groups (`by`), ties, weights and decay.
 
-    A group whose fit fails has empty scores and does not affect the others: see
-    `Ranking.failures` and `Ranking.facts`.
+    **Returns:** a `Ranking`. A group whose fit fails has empty scores and does not affect the
+    others: see `Ranking.failures` and `Ranking.facts`.
     """
     with show_stages(("reading", *FIT_STAGES), enabled=progress):
         begin_stage("reading")
@@ -266,7 +277,9 @@ def _result_columns(votes: Votes, found: Fit, uncertainty: Uncertainty) -> dict[
 def _refuse_clashes(votes: Votes) -> None:
     for name in votes.group_labels:
         if name in RESULT_COLUMNS:
-            votes.columns.refuse(f"rename the group column {name!r}: the result has such a column")
+            votes.columns.refuse(
+                f"rename the group column {name!r}: the result has a column of that name"
+            )
 
 
 def _is_counted(votes: Votes) -> np.ndarray:
@@ -284,7 +297,7 @@ def _column(values: np.ndarray, is_whole: bool = False) -> pa.Array:
 
 
 def _known_entry(values: np.ndarray | None, index: int, kind: type) -> Any:
-    """An entry as a number of Python, None for NaN."""
+    """An entry as a Python number, None for NaN."""
     return None if values is None or np.isnan(values[index]) else kind(values[index])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 _LISTED = 30
 
 
-def unknown(kind: str, name: Any, known: Iterable[Any], *, brief: bool = False) -> str:
+def unknown_message(kind: str, name: Any, known: Iterable[Any], *, brief: bool = False) -> str:
     """`unknown preset 'arenas'; did you mean 'arena'? known: …`
 
     If `brief`, known names are listed only if none is similar.

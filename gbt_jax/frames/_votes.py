@@ -11,7 +11,7 @@ from ..laws import AbstractRootLaw
 from ._columns import Columns
 from ._files import TableError
 from ._presets import Preset, find_preset
-from ._suggestions import unknown
+from ._suggestions import unknown_message
 
 Ties = Literal["model", "half", "drop"]
 
@@ -134,8 +134,8 @@ class Votes:
         index = int(outside[0])
         name, edge = type(law).__name__, float(law.max_value)
         if self.value[index] == 0:
-            what = f"is a tie, which {name} does not allow: use a law with ties (davidson:1), or "
-            what += "ties='half' or ties='drop'"
+            what = f"is a tie, which {name} does not allow: use a law with ties such as "
+            what += "law='davidson:1', or ties='half' or ties='drop'"
         elif self.max_value is None and np.isfinite(edge):
             what = f"is outside ±{edge:g}, the range of {name}: set max_value to the largest grade"
         else:
@@ -155,9 +155,15 @@ class Votes:
 def read_votes(table: Any, preset: str | None = None, **options: Unpack[VoteOptions]) -> Votes:
     """Read a data frame or a file as comparisons.
 
-    `preset` is one of `PRESETS`. Without one the columns `a`, `b` and `value` hold grades, and
-    `positive_favours` and `max_value` are required. A cell that cannot be read raises an error
-    that names the file, the row and its content; no row is skipped silently.
+    **Arguments:**
+
+    - `table`: a pandas, Polars or PyArrow table, or a file name.
+    - `preset`: one of `PRESETS`. Without one the columns `a`, `b` and `value` hold grades, and
+      `positive_favours` and `max_value` are required.
+    - the options of `VoteOptions`: columns, groups (`by`), ties, weights and decay.
+
+    **Returns:** `Votes`. A cell that cannot be read raises an error that names the file, the row
+    and its content; no row is skipped silently.
     """
     _refuse_unknown(options)
     settings = find_preset(preset)
@@ -195,7 +201,7 @@ def read_votes(table: Any, preset: str | None = None, **options: Unpack[VoteOpti
 def _refuse_unknown(options: Any) -> None:
     extra = sorted(set(options) - set(VoteOptions.__annotations__))
     if extra:
-        raise TypeError(unknown("option", extra[0], VoteOptions.__annotations__))
+        raise TypeError(unknown_message("option", extra[0], VoteOptions.__annotations__))
 
 
 def _with_options(settings: Preset, columns: Columns, options: VoteOptions) -> Preset:
@@ -215,7 +221,9 @@ def _with_options(settings: Preset, columns: Columns, options: VoteOptions) -> P
     if chosen.outcome == "win" and chosen.value is not None:
         chosen = chosen._replace(law="uniform", max_value=options.get("max_value"))
         if chosen.max_value is None:
-            columns.refuse(f"column {chosen.value!r} holds margins: max_value is required")
+            columns.refuse(
+                f"column {chosen.value!r} holds margins: max_value, the largest one, is required"
+            )
     _check_scale(chosen, columns)
     return chosen._replace(max_value=None) if chosen.max_value == np.inf else chosen
 
@@ -230,7 +238,9 @@ def _refuse_unused(settings: Preset, columns: Columns, options: VoteOptions) -> 
     }
     for name, is_useful in useful.items():
         if options.get(name) is not None and not is_useful:
-            columns.refuse(f"{name} has no effect on this kind of table ({settings.about})")
+            columns.refuse(
+                f"{name} has no effect on this kind of table ({settings.about}): omit it"
+            )
 
 
 def _is_positive(number: Any) -> bool:
@@ -244,7 +254,9 @@ def _check_scale(settings: Preset, columns: Columns) -> None:
     if largest is not None and not (_is_positive(largest) or largest == np.inf):
         raise TableError(f"max_value must be a positive number, or inf, not {largest!r}")
     if settings.outcome == "grade" and (favoured is None or largest is None):
-        missing = "positive_favours ('a' or 'b')" if favoured is None else "max_value"
+        missing = "max_value, the largest grade (inf if they are unbounded)"
+        if favoured is None:
+            missing = "positive_favours, the side that positive grades favour ('a' or 'b')"
         columns.refuse(f"grades need {missing}")
 
 
@@ -343,7 +355,7 @@ def _weights(settings: Preset, columns: Columns, half_life: float | None) -> np.
     if not _is_positive(half_life):
         raise TableError(f"half_life must be a positive number of days, not {half_life!r}")
     if settings.date is None:
-        columns.refuse("half_life needs a column of dates: set date")
+        columns.refuse("half_life needs a column of dates: set date='COLUMN'")
     days = columns.days(settings.date)
     return weight * 0.5 ** ((days.max() - days) / half_life)
 
@@ -360,7 +372,7 @@ def _with_ties(votes: Votes, ties: Ties) -> Votes:
     if ties != "half":
         raise TableError(f"ties must be 'model', 'half' or 'drop', not {ties!r}")
     if votes.max_value is None:
-        votes.columns.refuse("ties='half' needs a largest win, and counts have none")
+        votes.columns.refuse("ties='half' needs a largest win, and counts have none: set max_value")
     doubled = votes.select(np.repeat(np.arange(len(votes)), 1 + is_tie))
     tied = np.flatnonzero(doubled.value == 0)
     value, weight = doubled.value.copy(), doubled.weight.copy()
