@@ -225,7 +225,7 @@ def test_infinite_density_leaves_the_picture():
     ax = plots.law(laws.Beta(0.5))
     assert 1.08 / np.pi < ax.get_ylim()[1] < 10
     assert max(ax.lines[0].get_ydata()) > 50
-    assert ax.get_title("left") == "Beta(0.5): how equals compare"
+    assert ax.get_title("left") == "Beta(0.5): distribution at equal scores"
 
 
 def test_moments_of_laws():
@@ -353,7 +353,7 @@ def test_calibration_of_a_fit(fit, ax, monkeypatch):
     assert calls == [(fit, ROWS, {"bins": 3})]
     with pytest.raises(TypeError, match="together with held_out comparisons"):
         plots.calibration(fit)
-    with pytest.raises(TypeError, match="go with a Fit"):
+    with pytest.raises(TypeError, match="need a Fit"):
         plots.calibration(made_calibration(), bins=3)
 
 

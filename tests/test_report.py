@@ -189,7 +189,7 @@ def test_hash(data):
     said = Parsed(report_html(from_table, findings, top_groups=0)).sections["provenance"]
     assert expected in said
     assert "the rows read" in said
-    assert "Made" not in said
+    assert "Created" not in said
 
 
 def test_failures_are_shown():
@@ -238,7 +238,7 @@ def test_calibration_is_of_what_was_not_seen(data):
     assert parsed.tags["circle"] == len(bins)
 
 
-def test_what_the_top_rests_on(data):
+def test_comparisons_that_decide_the_first_place(data):
     """The rows inline_label, taken out of the table, do what the page says they do."""
     _, rows, ranking, _, page = data
     parsed = Parsed(page)
@@ -283,7 +283,7 @@ def test_more_rows_than_a_page_holds(data, monkeypatch):
     shown = json.loads(Parsed(page).scripts[0])["columns"]
     assert shown["group"] == [0] * 6 + [1] * 6
     assert shown["item"][:6] == ranking.arrow["item"].to_pylist()[:6]
-    assert "12 items of the lowest ranks are not in this page" in page
+    assert "12 items of the lowest ranks are not on this page" in page
 
 
 def test_written_whole_or_not_at_all(data, tmp_path, monkeypatch):

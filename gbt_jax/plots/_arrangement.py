@@ -1,4 +1,4 @@
-"""Where the nodes of a graph stand from left to right, when their heights are given.
+"""Horizontal positions of the nodes of a graph whose heights are given.
 
 Each node in turn moves to the cheapest of many positions while the others stay, in a few sweeps.
 The cost counts overlapping names, lines that pass through other nodes or their names, long lines
@@ -13,14 +13,14 @@ import numpy as np
 from ._axes import shorten
 
 _LETTER = 0.6  # width of a letter by its size, on average
-_NUM_PLACES = 25  # that a node tries
+_NUM_PLACES = 25  # positions tried for each node
 _SWEEPS = 8
 _MOST_DISTANCES = 2e7  # between nodes and lines, in all sweeps: some seconds
 _CLEARANCE = 0.3  # inches between a line and the middle of a node with its name
 
 
 class Arrangement(NamedTuple):
-    """Nodes from left to right in inches, and their names in points: "" where there is no room."""
+    """Positions in inches, the font size in points, and names, "" where there is no room."""
 
     across: np.ndarray
     size: float
@@ -38,9 +38,9 @@ def arrange(
     marker: float,
     sizes: Sequence[float],
 ) -> Arrangement:
-    """Places for nodes whose heights are `up`, components side by side, in so much width.
+    """Arrange nodes whose heights are `up`, components side by side, within `width` inches.
 
-    Names stand below their nodes, whose size is `marker` points, in the first of the `sizes` in
+    Names are below their nodes, whose size is `marker` points, in the first of the `sizes` in
     which none overlap; in the last one, names without room are left out.
     """
     length = 22 if len(names) <= 12 else 16
@@ -61,7 +61,7 @@ def arrange(
 def _limits(
     component: np.ndarray, widths: np.ndarray, width: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Between what each node must stay: a part of the width for its component, large ones left."""
+    """The limits of each node: a part of the width for its component, large components left."""
     number, count = np.unique(component, return_inverse=True, return_counts=True)[1:]
     order = np.argsort(-count, kind="stable")
     ends = np.append(0, np.cumsum(np.sqrt(count[order])))
@@ -84,7 +84,7 @@ def _search_places(
     # Multiples of the golden ratio spread any number of nodes evenly, neighbours in rank apart.
     across = low + (high - low) * ((0.5 + 0.618034 * np.arange(count)) % 1)
     affordable = _MOST_DISTANCES / max(3 * _NUM_PLACES * len(pairs) * count, 1)
-    if affordable < 1:  # so many lines pass everywhere, wherever nodes are
+    if affordable < 1:  # ignore the lines: so many pass everywhere, wherever nodes are
         pairs, affordable = pairs[:0], _SWEEPS
     sweeps = min(int(affordable), _SWEEPS)
     for _ in range(sweeps):
@@ -108,7 +108,7 @@ def _cost(
     widths: np.ndarray,
     tall: float,
 ) -> np.ndarray:
-    """The cost of each tried position of a node, with the others where they are."""
+    """The cost of each tried position of a node, with the others fixed."""
     others = np.arange(up.size) != node
     away, above = tried[:, None] - across[others], up[node] - up[others]
     wanted = 0.5 * (widths[node] + widths[others])
@@ -141,7 +141,7 @@ def _cost(
 
 
 def _closeness(point: tuple, start: tuple, end: tuple) -> np.ndarray:
-    """1 where a line goes through a point, falling to 0 at the clearance; all broadcast."""
+    """1 where a line passes through a point, falling to 0 at the clearance; all broadcast."""
     along_x, along_y = end[0] - start[0], end[1] - start[1]
     to_x, to_y = point[0] - start[0], point[1] - start[1]
     squared = np.maximum(np.square(along_x) + np.square(along_y), 1e-12)
@@ -151,7 +151,7 @@ def _closeness(point: tuple, start: tuple, end: tuple) -> np.ndarray:
 
 
 def _has_room(across: np.ndarray, up: np.ndarray, widths: np.ndarray, tall: float) -> np.ndarray:
-    """Whether the name of each node overlaps no name that is kept; the first ones are."""
+    """Whether the name of each node overlaps no earlier name that is kept."""
     is_near = np.abs(across[:, None] - across) < 0.5 * (widths[:, None] + widths) - 0.04
     is_near &= np.abs(up[:, None] - up) < tall
     kept = np.ones(up.size, bool)

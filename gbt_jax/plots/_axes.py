@@ -11,8 +11,8 @@ from .._inference._fit import Fit, refuse_groups
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, which the colour-blind tell apart: blue, vermilion, green, purple, orange
-# and sky blue.
+# Okabe and Ito's colours, which colour-blind readers can distinguish: blue, vermilion, green,
+# purple, orange and sky blue.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 FAINT = "#999999"  # for lines behind the data, on white and on black
 _ROW_HEIGHT = 0.24  # inches, for a line of small text

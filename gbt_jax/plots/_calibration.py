@@ -23,18 +23,20 @@ def calibration(
     using: AbstractCurvature | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """The mean comparison of each bin, observed against predicted, with the band that is expected.
+    """The mean comparison of each bin, observed against predicted, with the expected band.
 
-    If model and fit are right, each dot lies in the band with probability `level`; the numbers at
-    the dots are the comparisons of their bins.
+    If model and fit are right, each dot lies in the band with probability `level`. The numbers at
+    the dots count the comparisons of their bins.
 
     **Arguments:**
 
-    - `calibration_or_fit`: what `gbt_jax.calibration` returned, or a fit,
-    - `held_out`: together with comparisons it has not seen.
-    - `bins`, `using`: options of `gbt_jax.calibration`, for a fit.
-    - `level`: of the band.
-    - `ax`: where to draw.
+    - `calibration_or_fit`: the result of `gbt_jax.calibration`, or a fit.
+    - `held_out`: comparisons that the fit has not seen; only with a fit.
+    - `bins`, `using`: options of `gbt_jax.calibration`; only with a fit.
+    - `level`: the level of the band.
+    - `ax`: the `Axes` to draw into, by default those of a new figure.
+
+    **Returns:** the `Axes`.
     """
     check_axes(ax)
     quantile = normal_quantile(level)
@@ -47,7 +49,7 @@ def calibration(
     ax.fill_between(
         predicted, predicted - half, predicted + half, color=colour, alpha=0.25, linewidth=0
     )
-    # A band alone does not say where its bins are, and one bin has no width.
+    # The band does not show where its bins are, and with one bin it has no width.
     ax.vlines(
         predicted, predicted - half, predicted + half, color=colour, linewidth=1.5, label=band
     )
@@ -85,12 +87,12 @@ def _as_calibration(
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(given, Calibration):
         if held_out is not None or options:
-            raise TypeError("held_out, bins and using go with a Fit: a Calibration has its bins")
+            raise TypeError("held_out, bins and using need a Fit: a Calibration has its own bins")
         return given
     check_fit(given, "calibration")
     if held_out is None:
         raise TypeError(
-            "pass the fit together with held_out comparisons, which it has not seen, or the "
-            "Calibration that gbt_jax.calibration returned"
+            "pass the fit together with held_out comparisons, which it has not seen, or the result "
+            "of gbt_jax.calibration"
         )
     return calibrate(given, held_out, **options)

@@ -1,4 +1,4 @@
-"""Who was compared with whom: a graph whose nodes are as high as their scores."""
+"""The comparison graph, with nodes at the height of their scores."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -36,17 +36,20 @@ def comparison_graph(
     top: int = 40,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Items as nodes, as high as their score and coloured by it; lines join compared pairs.
+    """Items as nodes at the height of their score, coloured by it; lines join compared pairs.
 
-    The wider a line, the more comparisons of the pair (the sum of their weights). Components stand
-    side by side. Whether items stand left or right has no meaning: neighbours are near each other,
-    and names apart.
+    The width of a line shows the number of comparisons of the pair (the sum of their weights).
+    Components are side by side. Horizontal positions have no meaning: neighbours are close, and
+    names do not overlap.
 
     **Arguments:**
 
     - `labels`: the items' names, by default the labels of the comparisons.
     - `top`: how many items at most: those with the most comparisons.
-    - `ax`: where to draw. Names are laid out for the size it has now.
+    - `ax`: the `Axes` to draw into, by default those of a new figure. Names are arranged for its
+      current size.
+
+    **Returns:** the `Axes`.
     """
     check_axes(ax)
     check_fit(fit, "comparison_graph")
@@ -67,7 +70,7 @@ def comparison_graph(
     component = np.where(degree[items] > 0, component, len(names))
     is_new = ax is None
     ax = get_axes(ax, 7.0 + 0.07 * items.size, 5.5 + 0.05 * items.size)
-    notes = selection_note("items", items.size, len(names), "most compared"), _widths(counts)
+    notes = selection_note("items", items.size, len(names), "most compared"), _width_note(counts)
     set_title(ax, _TITLE, *notes)
     norm = _draw_scale(ax, scores)
     if is_new:
@@ -91,15 +94,15 @@ def comparison_graph(
 
 
 def _apply_layout(ax: "Axes") -> None:
-    """Let the layout of a figure of our own decide the size of its axes."""
+    """Compute the layout of a new figure, which sets the size of its axes."""
     from matplotlib.figure import Figure
 
     assert isinstance(ax.figure, Figure)
     ax.figure.draw_without_rendering()
 
 
-def _widths(counts: np.ndarray) -> str:
-    """What the width of lines says."""
+def _width_note(counts: np.ndarray) -> str:
+    """The meaning of the width of lines."""
     if not counts.size:
         return "there are no comparisons between them"
     low, high = counts.min(), counts.max()
@@ -108,7 +111,7 @@ def _widths(counts: np.ndarray) -> str:
 
 
 def _draw_scale(ax: "Axes", scores: np.ndarray) -> "Normalize":
-    """The scale of heights, and of colours: nodes are as high as their colour is in the bar."""
+    """The common scale of heights and colours: a node is at the height of its colour in the bar."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 

@@ -41,20 +41,22 @@ def influence(
 ) -> "Axes":
     """The comparisons whose removal moves the scores most, as bars, the largest change on top.
 
-    A bar is as long as the change of all scores is in l2, and says which score changes most; with
-    `item` it is the change of that item's score, up or down. Comparisons are named by what they
-    say, "tea over milk 0.5", and ×3 for a weight of 3. Without a prior, a comparison that alone
-    connects two parts of the graph has no bar: there is no optimum without it.
+    The length of a bar is the change of all scores in l2, and its label names the score that
+    changes most; with `item` a bar is the change of that item's score, with its sign. A comparison
+    is named like "tea over milk 0.5", with ×3 for a weight of 3. Without a prior, a comparison that
+    alone connects two parts of the graph has no bar: there is no optimum without it.
 
     **Arguments:**
 
-    - `item`: the number of the item whose score is looked at.
+    - `item`: the number of the item whose score is shown.
     - `groups`: one label per comparison, such as its judge: one bar per label, for leaving out all
       comparisons with that label together.
     - `labels`: the items' names, by default the labels of the comparisons.
     - `top`: how many bars at most.
     - `using`: the fit's `curvature`, if it has been made already.
-    - `ax`: where to draw.
+    - `ax`: the `Axes` to draw into, by default those of a new figure.
+
+    **Returns:** the `Axes`.
     """
     check_axes(ax)
     check_fit(fit, "influence")
@@ -78,7 +80,7 @@ def influence(
     if item is None:
         for place, column in enumerate(order):
             _name_the_most_moved(ax, place, lengths[column], changes[:, column], names)
-        # The text begins at the end of the bar: room for it where the bar is longest.
+        # Leave room for the text at the end of the longest bar.
         ax.set_xlim(0, 1.5 * (lengths[order].max(initial=0) or 1))
     kind = "comparisons" if groups is None else "groups"
     if item is None:
@@ -120,7 +122,7 @@ def _name_the_most_moved(
 
 
 def _describe(rows: Comparisons, names: list[str], row: int) -> str:
-    """What a comparison says: "tea over milk 0.5", whichever of the two comes first in it."""
+    """A comparison in words, the better item first: "tea over milk 0.5"."""
     a, b, value, weight = (x[row].item() for x in (rows.a, rows.b, rows.value, rows.weight))
     better, worse = (b, a) if value < 0 else (a, b)
     relation = "over" if value else "even with"

@@ -1,4 +1,4 @@
-"""Root laws: how equals compare, and how the comparison follows the score difference."""
+"""Root laws: their distribution at equal scores, and moments against the score difference."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 Curve = Literal["density", "mean", "variance"]
 
 _NUM_POINTS = 801
-_REACH = 4.0  # standard deviations of a law without end
-_SATURATION = 0.9  # of a bounded law's largest value: up to there the mean is drawn
-_MANY_VALUES = 60  # from which on stems are a wall
+_REACH = 4.0  # standard deviations of an unbounded law
+_SATURATION = 0.9  # of a bounded law's largest value: the mean is drawn up to there
+_MANY_VALUES = 60  # with more values, stems are left out
 _STYLES = ("-", "--", "-.", ":")
 
 
@@ -36,14 +36,14 @@ def law(
     **Arguments:**
 
     - `law`: a law, or laws by name.
-    - `what`: `"density"` is f(r), how equals compare, as a line for a density and as stems for
-      probabilities; it needs the law's `log_prob`. `"mean"` is E[r] = Φ'(t) and `"variance"`
-      Var[r] = Φ''(t) over the score difference t.
-    - `max_difference`: how far t goes in both directions. By default to where the mean is 90% of
-      the largest value, or three standard deviations where there is no largest value.
-    - `ax`: where to draw.
+    - `what`: `"density"` is f(r), the distribution at equal scores, as a line for a density and as
+      stems for probabilities; it needs the law's `log_prob`. `"mean"` is E[r] = Φ'(t) and
+      `"variance"` Var[r] = Φ''(t) over the score difference t.
+    - `max_difference`: the largest |t|. By default the mean is there 90% of the largest value, or
+      three standard deviations if there is no largest value.
+    - `ax`: the `Axes` to draw into, by default those of a new figure.
 
-    A density that is infinite at the ends leaves the picture there.
+    **Returns:** the `Axes`. A density that is infinite at the ends is cut off there.
     """
     check_axes(ax)
     named = _laws_by_name(law)
@@ -102,24 +102,24 @@ def _draw_roots(named: dict[str, AbstractRootLaw], ax: "Axes | None") -> "Axes":
     names = {False: "density", True: "probability"}
     ax.set_xlabel("comparison r")
     ax.set_ylabel(" or ".join(names[kind] for kind in kinds) + " f(r)")
-    return _finish(ax, named, "how equals compare")
+    return _finish(ax, named, "distribution at equal scores")
 
 
 def _draw_stems(
     ax: "Axes", values: np.ndarray, chances: np.ndarray, number: int, name: str, count: int
 ) -> None:
-    """Stems of one of several laws, a few points beside those of the others."""
+    """Draw the stems of one of several laws, a few points beside those of the others."""
     from matplotlib.transforms import ScaledTranslation
 
     style = _style(number)
     beside = 5 * (number - 0.5 * (count - 1)) / 72
     where = ax.transData + ScaledTranslation(beside, 0, ax.figure.dpi_scale_trans)
-    is_wall = values.size > _MANY_VALUES
+    is_crowded = values.size > _MANY_VALUES
     marker = "os^DvP"[number % 6]
-    size = 2 if is_wall else 6
+    size = 2 if is_crowded else 6
     color = style["color"]
     ax.plot(values, chances, marker, color=color, markersize=size, label=name, transform=where)
-    if not is_wall:
+    if not is_crowded:
         ax.vlines(values, 0, chances, color=color, linestyle=style["linestyle"], transform=where)
 
 
@@ -136,7 +136,7 @@ def _root(law: AbstractRootLaw, extent: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _support(law: AbstractRootLaw, extent: float) -> np.ndarray:
-    """Values of a discrete law, of very many some."""
+    """Values of a discrete law; only some of them if there are very many."""
     atoms = law.atoms()
     if atoms is None:
         start = np.linspace(-1.01 * extent, extent, _NUM_POINTS)
@@ -144,17 +144,17 @@ def _support(law: AbstractRootLaw, extent: float) -> np.ndarray:
         values = values[np.abs(values) <= 1.005 * extent]
     else:
         values = np.asarray(atoms[0], float)
-    # Sums that are the same value differ by rounding.
+    # Equal sums may differ by rounding.
     _, first = np.unique(np.round(values / extent, 5), return_index=True)
     return values[first]
 
 
 def _extent(law: AbstractRootLaw) -> float:
-    """How far the values go, or nearly all of them."""
+    """The largest value, or for an unbounded law one that few values exceed."""
     largest = float(law.max_value)
     if np.isfinite(largest):
         return largest
-    # A rare count is 0 nearly always: two steps are shown nevertheless.
+    # Rare counts are nearly always 0: show at least two steps.
     steps = 2.5 * float(_evaluate(law.step_up, 0.0)) if law.is_discrete else 0.0
     return max(_REACH * _root_std(law), steps)
 
@@ -164,7 +164,7 @@ def _root_std(law: AbstractRootLaw) -> float:
 
 
 def _default_difference(named: dict[str, AbstractRootLaw]) -> float:
-    """Far enough for every bounded law to level off, unless an unbounded one explodes before."""
+    """Where all bounded laws saturate, or less if an unbounded law would grow too large."""
     bounded, unbounded = [], []
     for one in named.values():
         largest = float(one.max_value)
@@ -179,10 +179,10 @@ def _laws_by_name(
 ) -> dict[str, AbstractRootLaw]:
     named = {law_name(law): law} if isinstance(law, AbstractRootLaw) else law
     if not isinstance(named, Mapping) or not named:
-        raise TypeError(f"a law is needed, or laws by name, not {law!r}")
+        raise TypeError(f"law must be a root law, or a dictionary of root laws, not {law!r}")
     for name, one in named.items():
         if not isinstance(one, AbstractRootLaw):
-            raise TypeError(f"{name!r} is {one!r}, and no root law")
+            raise TypeError(f"law {name!r} must be a root law, not {one!r}")
         if one.num_rows is not None:
             raise ValueError(
                 f"{type(one).__name__} has parameters for {one.num_rows} comparisons: draw the law "
@@ -192,7 +192,7 @@ def _laws_by_name(
 
 
 def law_name(law: AbstractRootLaw) -> str:
-    """A law as one writes it: Beta(0.5), Scaled(Binary(), 0.5), Finite(…)."""
+    """The expression of a law: Beta(0.5), Scaled(Binary(), 0.5), Finite(…)."""
     parts = []
     for field in dataclasses.fields(law):
         value = getattr(law, field.name)
@@ -208,7 +208,7 @@ def law_name(law: AbstractRootLaw) -> str:
 
 
 def _evaluate(method: Callable, *arguments: np.ndarray | float) -> np.ndarray:
-    """A law's method as one compiled program, where each operation would be one."""
+    """Evaluate a law's method as one compiled program, instead of one program per operation."""
     return np.asarray(eqx.filter_jit(method)(*map(jnp.asarray, arguments)), float)
 
 

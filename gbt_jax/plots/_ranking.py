@@ -46,10 +46,12 @@ def ranking(
     **Arguments:**
 
     - `labels`: the items' names, by default the labels of the comparisons.
-    - `level`: of the intervals.
+    - `level`: the level of the intervals.
     - `top`: how many items at most, the best ones; None is all.
     - `using`: the fit's `curvature`, if it has been made already.
-    - `ax`: where to draw.
+    - `ax`: the `Axes` to draw into, by default those of a new figure.
+
+    **Returns:** the `Axes`.
     """
     check_axes(ax)
     check_fit(fit, "ranking")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _AT_ONCE = 2**22  # derivatives: 32 MB
-_FEW_CELLS = 120  # which have room for their numbers
+_FEW_CELLS = 120  # up to this number, cells show their values
 
 
 def sensitivity(
@@ -51,7 +51,9 @@ def sensitivity(
     - `top`: how many comparisons and how many items at most: the comparisons that move scores
       most, and the items that these move most.
     - `using`: the fit's `curvature`, if it has been made already.
-    - `ax`: where to draw.
+    - `ax`: the `Axes` to draw into, by default those of a new figure.
+
+    **Returns:** the `Axes`.
     """
     check_axes(ax)
     check_fit(fit, "sensitivity")

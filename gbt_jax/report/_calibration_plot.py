@@ -15,7 +15,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 10, 42  # margins
 
 
 def calibration_section(ranking: Ranking) -> str:
-    """The plot with a caption, or the reason why there is none."""
+    """The plot with a caption, or the reason why it is missing."""
     found = held_out_calibration(ranking)
     if isinstance(found, str):
         return f"<p>{text(found)}</p>"
@@ -68,13 +68,13 @@ def _total(found: Calibration) -> str:
     p = found.p_value
     verdict = "no sign of a misfit" if p >= 0.05 else "a sign that law or scores do not fit"
     verdict = verdict if p >= 0.001 else "law or scores do not fit well"
-    better = found.log_score - found.root_log_score
-    change = "more" if better >= 0 else "less"
+    gain = found.log_score - found.root_log_score
+    change = "more" if gain >= 0 else "less"
     return (
         f"All bins together: χ² = {compact(found.statistic)} on {found.degrees_of_freedom} degrees "
         f"of freedom, p {f'= {p:.2g}' if p >= 1e-4 else '&lt; 0.0001'}: {verdict}. A comparison’s "
         f"log score is {compact(found.log_score)} ± {found.log_score_error:.1g} on average, "
-        f"{compact(abs(better))} {change} than with all scores equal."
+        f"{compact(abs(gain))} {change} than with all scores equal."
     )
 
 
@@ -138,7 +138,7 @@ def _grid(x, y, reach: float, bottom: float, top: float) -> str:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """About five round numbers between two."""
+    """About five round numbers between `low` and `high`."""
     rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * m for m in (1, 2, 5, 10) if power * m >= rough)

@@ -1,7 +1,7 @@
 """Calibration on held-out comparisons.
 
-A tenth of the comparisons, drawn with a fixed seed, is held out, and the rest is refitted to
-predict them: on its own training data every model looks good.
+A tenth of the comparisons, drawn with a fixed seed, is held out, and a refit of the rest predicts
+them: on its training data a fit looks better than it is.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ _ENOUGH = 300  # rows, of which a tenth makes three bins of ten
 _PER_BIN = 10
 _MOST_BINS = 10
 _MOST_HELD = 2000  # more would narrow the band, not change the picture
-_MOST_ITEMS = 4096  # with a matrix for their curvature
+_MOST_ITEMS = 4096  # their curvature is a dense matrix
 _SEED = 0
 
 
@@ -46,7 +46,7 @@ class _Pool(NamedTuple):
 
 
 def held_out_calibration(ranking: Ranking) -> HeldOut | str:
-    """The calibration over the largest groups, or the reason why there is none."""
+    """The calibration over the largest groups, or the reason why it is missing."""
     pool = _pool(ranking)
     if isinstance(pool, str):
         return pool
@@ -54,7 +54,7 @@ def held_out_calibration(ranking: Ranking) -> HeldOut | str:
     if rows.size < _ENOUGH:
         return (
             f"Too few comparisons to hold some out: {rows.size:,}, and {_ENOUGH:,} are needed. "
-            "On its own training data the fit would look better than it is."
+            "On its training data the fit would look better than it is."
         )
     size = min(rows.size // 10, _MOST_HELD)
     chosen = np.random.default_rng(_SEED).choice(rows, size, replace=False)

@@ -1,7 +1,7 @@
 """`report_html` and `write_report`: assemble the sections of the page.
 
 The content security policy allows only the style and script of the page, by hash, and loads
-nothing: a label that got through as HTML would still not run.
+nothing: even a label inserted as HTML by mistake could not run a script.
 """
 
 import base64
@@ -55,6 +55,8 @@ def report_html(ranking: Ranking, findings: Findings, **options: Unpack[ReportOp
     - `ranking`: the result of `fit_table`, not on the Elo scale (see `elo`).
     - `findings`: the result of `check` for the same votes.
     - the options of `ReportOptions`.
+
+    **Returns:** the page as text.
     """
     elo = options.get("elo") or False
     shown = page_rows(ranking, elo)
@@ -92,7 +94,14 @@ def write_report(
     findings: Findings,
     **options: Unpack[ReportOptions],
 ) -> None:
-    """Write `report_html` to a file atomically; `made` is now by default."""
+    """Write `report_html` to a file atomically.
+
+    **Arguments:**
+
+    - `path`: the HTML file.
+    - `ranking`, `findings`, and the options of `ReportOptions`: as in `report_html`; `made` is the
+      current time by default.
+    """
     options.setdefault("made", datetime.now(UTC))
     page = report_html(ranking, findings, **options)
     with atomic_write(path) as stream:

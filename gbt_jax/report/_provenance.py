@@ -16,7 +16,7 @@ from ._html import compact, text
 
 
 def data_name(votes: Votes) -> str:
-    """The name of the file without its folder, or of another source."""
+    """The name of the file without its folder, or the name of another source."""
     if votes.columns.native is not None:
         return votes.name
     return "standard input" if votes.name == STANDARD_INPUT else Path(votes.name).name
@@ -66,7 +66,7 @@ def provenance(
             f"gbt_jax {__version__}, Python {platform.python_version()}, "
             + ", ".join(f"{name} {version}" for name, version in versions.items())
         ),
-        "Made": None if made is None else _moment(made),
+        "Created": None if made is None else _moment(made),
     }
     lines = (f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts.items() if value)
     return f"<dl>{''.join(lines)}</dl>"

@@ -100,7 +100,7 @@ def ranking_section(shown: PageRows) -> str:
             '<table id="ranking-table"><caption>Items with their scores, best first</caption>',
             f"<thead><tr>{_heads(shown, scale)}</tr></thead>\n<tbody>\n{body}\n</tbody></table>",
             '</div>\n<p><button type="button" id="more" hidden></button></p>',
-            _without_script(shown, len(mine)),
+            _noscript_note(shown, len(mine)),
         ]
     )
 
@@ -120,7 +120,7 @@ def _controls(shown: PageRows) -> str:
     search = '<label>Search <input type="search" id="search"></label>'
     more = ""
     if shown.left_out:
-        more = f"<p>{plural(shown.left_out, 'item')} of the lowest ranks are not in this page.</p>"
+        more = f"<p>{plural(shown.left_out, 'item')} of the lowest ranks are not on this page.</p>"
     return (
         f'<div class="controls" id="controls" hidden>{groups}{search} '
         f'<span id="status" role="status"></span></div>{more}'
@@ -191,7 +191,7 @@ def _bar(shown: PageRows, cell: dict[str, Any], scale: tuple[float, float]) -> s
     )
 
 
-def _without_script(shown: PageRows, size: int) -> str:
+def _noscript_note(shown: PageRows, size: int) -> str:
     first = min(size, FIRST)
     name = shown.groups[shown.start]
     where = f" of {inline_label(name)}" if len(shown.groups) > 1 else ""

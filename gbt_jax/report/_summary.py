@@ -21,16 +21,17 @@ def _sentences(ranking: Ranking, findings: Findings, elo: bool) -> list[str]:
     size = plural(findings.num_rows, "comparison") + " of " + plural(findings.num_items, "item")
     if votes.group_labels:
         columns = " and ".join(text(name) for name in votes.group_labels)
-        size += f" in {plural(votes.num_groups, 'group')} by {columns}, each a ranking of its own"
+        size += f" in {plural(votes.num_groups, 'group')} by {columns}, each ranked separately"
     ties = f", {plural(votes.num_ties, 'tie')} among them" if votes.num_ties else ""
     dropped = f" ({votes.num_dropped:,} left out)" if votes.num_dropped else ""
     prior = float(model.prior_std)
-    held = f"a normal prior of standard deviation σ = {compact(prior)} on every score"
-    held = held if np.isfinite(prior) else "no prior (σ = ∞)"
+    with_prior = f"a normal prior of standard deviation σ = {compact(prior)} on every score"
+    with_prior = with_prior if np.isfinite(prior) else "no prior (σ = ∞)"
     scale = "Scores are on the Elo scale; higher" if elo else "A higher score"
     return [
         f"{size}{ties}{dropped}.",
-        f"Scores are fitted by the law <strong>{text(law_name(model.law))}</strong> with {held}.",
+        f"Scores are fitted with the law <strong>{text(law_name(model.law))}</strong> and "
+        f"{with_prior}.",
         f"{scale} is better. Score and rank intervals have a level of "
         f"{compact(100 * ranking.level)}% and use the curvature at the optimum (Laplace’s "
         "approximation).",

@@ -121,7 +121,7 @@ def _most_influential(
         + [_format_change(x[i], decimals) for x in (own, lead)]
         for i in order
     ]
-    caption = "Comparisons with the largest influence on score and lead of the first"
+    caption = "Comparisons with the largest influence on the score and lead of the first item"
     return _table(votes, caption, rows, ("Change of score without it", "Change of lead without it"))
 
 

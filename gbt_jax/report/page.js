@@ -1,6 +1,6 @@
 
 "use strict";
-// Sorts, searches and draws the ranking from the data in the page. Labels are only ever text.
+// Sorts, searches and draws the ranking from the data in the page. Labels are shown as text only.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const columns = data.columns;
@@ -17,7 +17,7 @@
   columns.width = columns.lower.map((x, i) => (x === null ? null : columns.upper[i] - x));
   const folded = columns.item.map(fold);
   const collator = new Intl.Collator(undefined, { numeric: true });
-  // Where the larger number is the better one, a first click shows the largest first.
+  // Columns in which larger is better: a first click shows the largest first.
   const DESCENDING = new Set(["score", "lower", "upper", "comparisons"]);
   const state = { key: "rank", descending: false, group: data.start, size: data.first };
   let found = []; // numbers of the rows that are chosen, in order
@@ -111,7 +111,7 @@
     return made;
   }
 
-  // What is not known comes last in either direction; equals stay in the order of the data.
+  // Unknown values come last in either direction; equal ones keep the order of the data.
   function order(i, j) {
     const [x, y] = [columns[state.key][i], columns[state.key][j]];
     if (x === null || y === null) return (x === null) - (y === null) || i - j;
