@@ -2,7 +2,7 @@
 # # Quick start: from sliders to scores
 #
 # Eight videos were compared two at a time, with a slider from −1 (the second is much better) to 1
-# (the first is much better). We want one score per video, and how sure it is.
+# (the first is much better). We want one score per video, with its uncertainty.
 #
 # This file is a notebook in the py:percent format: open it in Jupyter (with jupytext) or in an
 # editor with cells, or run it as a script.
@@ -23,7 +23,7 @@ jax.config.update("jax_enable_x64", True)  # 16 digits instead of 7
 # better.** Here we simulate the sliders, so that we know the scores behind them.
 
 # %%
-law = gbt.laws.Uniform()  # two equally good videos: any position of the slider is as likely
+law = gbt.laws.Uniform()  # two equally good videos: all positions of the slider are equally likely
 model = gbt.Model(law, prior_std=2.0)  # scores are of the order of 2
 score_key, pair_key, value_key = jax.random.split(jax.random.key(1), 3)
 truth = simulate.scores(model, 8, key=score_key)

@@ -5,8 +5,8 @@
 #
 #     p(r | t) = f(r) exp(r t − Φ(t)),   Φ(t) = log E_f[exp(t r)],   E[r] = Φ'(t),   Var[r] = Φ''(t).
 #
-# Everything follows from Φ. This notebook looks at a few laws, fits the same data with several, and
-# makes one of its own.
+# Everything follows from Φ. This notebook shows a few laws, fits the same data with several, and
+# defines a new one.
 
 # %%
 import jax
@@ -21,7 +21,8 @@ jax.config.update("jax_enable_x64", True)
 # %% [markdown]
 # ## Expected comparison and its variance
 #
-# Bounded laws saturate: however large the difference, a slider ends at 1. Goal differences do not.
+# Bounded laws saturate: however large the score difference, a slider ends at 1. Goal differences do
+# not.
 
 # %%
 t = jnp.array([0.0, 0.5, 1.0, 2.0, 5.0])
@@ -42,7 +43,7 @@ plots.law(named, what="mean")
 # %% [markdown]
 # ## One set of grades, several laws
 #
-# The same five-point grades, fitted as what they are, as sliders, and as wins (the sign alone, with
+# The same five-point grades are fitted as grades, as sliders, and as wins (the sign alone, with
 # ties left out). Scores of different laws have different units; the order hardly differs.
 
 # %%
@@ -63,7 +64,7 @@ for name, law, rows in (
 # ## A law of your own
 #
 # Φ alone is enough. Here: no difference half of the time, otherwise a standard normal one. `check`
-# refuses what is no root law, and says why.
+# raises an error that says why, if Φ does not belong to a root law.
 
 # %%
 
@@ -81,7 +82,7 @@ print(gbt.fit(gbt.Model(Undecided()), graded).scores[:3])
 
 
 class Laplace(laws.AbstractRootLaw):
-    """Its exponential moments end at t = 1."""
+    """Its exponential moments are infinite from t = 1 on."""
 
     def cgf(self, t):
         """Φ(t) = −log(1 − t²), for |t| < 1."""
@@ -90,5 +91,5 @@ class Laplace(laws.AbstractRootLaw):
 
 try:
     laws.check(Laplace())
-except ValueError as refused:
-    print("refused:", refused)
+except ValueError as error:
+    print("invalid law:", error)

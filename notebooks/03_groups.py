@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Many users: groups
 #
-# A platform has thousands of contributors, each with a few comparisons and scores of their own. Each
-# user is a group: groups are fitted independently under a shared law and prior, in one call.
+# A platform has thousands of users, each with a few comparisons and separate scores. Each user is a
+# group: groups are fitted independently under a shared law and prior, in one call.
 
 # %%
 import jax

@@ -2,8 +2,8 @@
 # # Sensitivities and monotonicity
 #
 # How does every score respond to every comparison? At the optimum the derivative is exact:
-# ∂θ*/∂r_ab = N (e_a − e_b) w_ab, where N is the inverse of the Hessian. Monotonicity, the promise that
-# a better result never costs an item anything, is the sign of two of its entries.
+# ∂θ*/∂r_ab = N (e_a − e_b) w_ab, where N is the inverse of the Hessian. Monotonicity means that a
+# better result never lowers the score of an item; it is the sign of two entries of this derivative.
 
 # %%
 import jax
@@ -26,7 +26,8 @@ curvature = gbt.curvature(fit)  # factorised once, used by all below
 # %% [markdown]
 # ## All derivatives, three ways
 #
-# From the curvature, by JAX through the optimum, and by a finite difference of refits.
+# They are computed from the curvature, by JAX through the optimum, and by a finite difference of
+# refits.
 
 # %%
 slopes = gbt.sensitivity(fit, using=curvature)  # items × comparisons
@@ -41,9 +42,9 @@ print("against a refit:", jnp.max(jnp.abs(slopes[:, 0] - difference)))
 plots.sensitivity(fit)
 
 # %% [markdown]
-# ## Monotone, and resilient
+# ## Monotonicity and resilience
 #
-# The promises are checked, not assumed; a report names the closest case.
+# Each function checks a guarantee on this fit, and names the closest case.
 
 # %%
 print(gbt.check_monotone(fit))
@@ -55,7 +56,7 @@ print(gbt.check_resilience(fit))
 # %%
 
 
-def without_outliers(rows):
+def trimmed_mean(rows):
     """The mean value of each item, without values of more than 0.9."""
     ends = jnp.concatenate([rows.a, rows.b])
     value = jnp.concatenate([rows.value, -rows.value])
@@ -64,7 +65,7 @@ def without_outliers(rows):
     return total / jnp.maximum(jnp.zeros(rows.num_items).at[ends].add(counts), 1)
 
 
-print(gbt.check_monotone(without_outliers, comparisons, step=0.05))
+print(gbt.check_monotone(trimmed_mean, comparisons, step=0.05))
 
 # %% [markdown]
 # ## What if a comparison had not been made?

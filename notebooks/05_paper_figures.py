@@ -1,9 +1,9 @@
 # %% [markdown]
-# # The paper's experiments, small
+# # The paper's experiments at a small size
 #
-# Fageot, Farhadkhani, Hoang and Villemaud (AAAI 2024) simulate Uniform-GBT comparisons on random graphs
-# and look at the error ‖θ* − θ†‖²/‖θ†‖². Here with fewer items and seeds; `python
-# benchmarks/paper_figures.py` does all of it at the paper's size.
+# Fageot, Farhadkhani, Hoang and Villemaud (AAAI 2024) simulate Uniform-GBT comparisons on random
+# graphs and measure the error ‖θ* − θ†‖²/‖θ†‖². This notebook uses fewer items and seeds; `python
+# benchmarks/paper_figures.py` reproduces the experiments at the paper's size.
 
 # %%
 import jax
@@ -16,7 +16,7 @@ jax.config.update("jax_enable_x64", True)
 ITEMS, SEEDS = 100, range(1, 6)
 
 
-def simulated(density):
+def simulate_groups(density):
     """One group of comparisons for each seed, as columns (group, a, b, value), and true scores."""
     model, columns, truth = gbt.Model(laws.Uniform()), [], []
     for number, seed in enumerate(SEEDS):
@@ -44,16 +44,16 @@ def error(model, columns, truth):
 
 # %%
 for density in (0.05, 0.2, 0.8):
-    columns, truth = simulated(density)
+    columns, truth = simulate_groups(density)
     print(f"density {density:4}: error {error(gbt.Model(laws.Uniform()), columns, truth):.4f}")
 
 # %% [markdown]
-# ## 2. More answers, less error, down to the level of the slider
+# ## 2. The error falls with the number of answers, to that of the slider
 #
-# Comparisons are rounded to K answers, and fitted by the K-nary law.
+# Comparisons are rounded to K answers, and fitted with the K-nary law.
 
 # %%
-columns, truth = simulated(0.2)
+columns, truth = simulate_groups(0.2)
 for count in (2, 4, 20):
     steps = count - 1
     rounded = np.round((columns[3] + 1) / 2 * steps) / steps * 2 - 1
@@ -62,7 +62,7 @@ for count in (2, 4, 20):
 print(f"slider: error {error(gbt.Model(laws.Uniform()), columns, truth):.4f}")
 
 # %% [markdown]
-# ## 3. A prior helps
+# ## 3. A prior lowers the error
 
 # %%
 for precision in (0.0, 0.5, 1.0, 3.0):

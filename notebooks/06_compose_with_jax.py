@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Inside a larger JAX model
 #
-# `map_scores` is the optimum as a function: jit it, vmap it, differentiate it. So a fit can be a layer
-# of something larger, trained by optax, with parameters in Equinox modules.
+# `map_scores` is the optimum as a function: jit it, vmap it, differentiate it. So a fit can be a
+# layer of a larger model, trained by optax, with parameters in Equinox modules.
 
 # %%
 import equinox as eqx
@@ -18,8 +18,8 @@ jax.config.update("jax_enable_x64", True)
 # %% [markdown]
 # ## Learning the prior from held-out comparisons
 #
-# True scores have a spread of 2. Starting from σ = 0.5, gradients of the held-out log-likelihood
-# through the fit find a better one, from forty comparisons of twenty items.
+# True scores have a standard deviation of 2. Starting from σ = 0.5, gradients of the held-out
+# log-likelihood through the fit find a better σ, with forty training comparisons of twenty items.
 
 # %%
 law = laws.Uniform()
@@ -34,8 +34,8 @@ held_out = rows.with_weights(jnp.where(is_train, 0.0, 1.0))
 def held_out_loss(log_std):
     """Minus the log-likelihood of held-out comparisons, per comparison."""
     scores = gbt.map_scores(gbt.Model(law, prior_std=jnp.exp(log_std)), train)
-    nothing = gbt.Model(law, prior_std=jnp.inf)  # the likelihood alone
-    return gbt.negative_log_posterior(nothing, held_out, scores) / 200
+    no_prior = gbt.Model(law, prior_std=jnp.inf)  # the likelihood alone
+    return gbt.negative_log_posterior(no_prior, held_out, scores) / 200
 
 
 optimiser = optax.adam(0.2)
@@ -53,8 +53,8 @@ print(f"σ = {jnp.exp(log_std):.2f}  held-out loss {held_out_loss(log_std):.4f}"
 # %% [markdown]
 # ## Scores explained by features
 #
-# The prior's mean may come from a network: items are described by features, the network says what
-# their scores should be, and comparisons correct it. Both are learned together.
+# The prior's mean may come from a network: the network predicts scores from features of the items,
+# and comparisons correct the prediction. The network and σ are learned together.
 
 # %%
 features = jax.random.normal(jax.random.key(3), (20, 3), jnp.float64)
@@ -77,7 +77,7 @@ class Explained(eqx.Module):
 
 
 def loss_of(explained, rows, others):
-    """Held-out loss: half of the comparisons predict the other half."""
+    """Held-out loss: the training comparisons predict the others."""
     return gbt.negative_log_posterior(
         gbt.Model(law, prior_std=jnp.inf), others, explained.scores(rows)
     )
@@ -102,4 +102,4 @@ def learn(explained, state):
 for _ in range(60):
     explained, state, loss = learn(explained, state)
 print("learned weights:", explained.linear.weight[0], "true:", weights)
-print("spread around them: σ =", jnp.exp(explained.log_std))
+print("standard deviation around them: σ =", jnp.exp(explained.log_std))
