@@ -32,7 +32,7 @@ def run(monkeypatch, capsys, tmp_path):
     """Run a command in this process, in a folder of its own: (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
     # The settings of a program are not for the other tests of this process.
-    monkeypatch.setattr(_session, "start", lambda: None)
+    monkeypatch.setattr(_session, "start", lambda *_: None)
     Path("votes.csv").write_text(ARENA)
 
     def command(*arguments: str):
@@ -399,3 +399,17 @@ def test_ten_million_rows(run):
     # P(a beats b) = 1/(1 + exp(−2 (θ_a − θ_b))) under Binary: θ = −item/200, but for a constant.
     found = np.array([scores[i] for i in range(200)])
     np.testing.assert_allclose(found - found.mean(), 0.4975 - np.arange(200) / 200, atol=0.02)
+
+
+@pytest.mark.parametrize(("size", "is_quick"), [(1 << 20, True), ((1 << 20) + 1, False)])
+def test_programs_for_small_files_are_compiled_quickly(tmp_path, size, is_quick):
+    table = tmp_path / "votes.csv"
+    table.write_bytes(b"a" * size)
+    script = "import os, sys; from gbt_jax.cli import _session; _session.start(sys.argv[1])\n"
+    script += "import jax; print(os.environ.get('XLA_FLAGS', ''), jax.numpy.ones(2) + 1)"
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(table)], capture_output=True, text=True, env=environment
+    )
+    flags = "--xla_backend_optimization_level=0 " if is_quick else " "
+    assert (done.stdout, done.stderr) == (f"{flags}[2. 2.]\n", "")

@@ -164,7 +164,7 @@ def test_a_table_says_how_exact_it_is(table, monkeypatch):
 
 
 def test_the_command_says_it_too(table, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(_session, "start", lambda: None)
+    monkeypatch.setattr(_session, "start", lambda *_: None)
     monkeypatch.setattr(_uncertainty, "ELIMINATION_ITEMS", 300)
     frames.write_table(table, tmp_path / "games.csv")
     assert main(["fit", str(tmp_path / "games.csv"), "--preset", "pairs", "--json"]) == 0

@@ -1,8 +1,9 @@
-"""Ctrl-C ends a command at once, also while compiled code runs.
+"""Ctrl-C ends a command at once, whatever its main thread does.
 
-Python raises `KeyboardInterrupt` between two bytecode instructions. XLA may compile or run a
-program for minutes between two of them, so a thread ends the process if the main thread does not.
-The thread first removes temporary files.
+Python would raise `KeyboardInterrupt` between two bytecode instructions. XLA may compile or run a
+program for minutes between two of them, and an exception within an import or a callback of another
+library is lost or leaves it half initialised. So nothing is raised: a thread removes temporary
+files, says what was written, and ends the process.
 """
 
 import contextlib
@@ -17,10 +18,10 @@ from pathlib import Path
 from ._progress import clear_stages
 
 EXIT_CODE = 128 + signal.SIGINT
-_PATIENCE = 1.0  # seconds in which the main thread may end by itself
 
 temporary_files: set[Path] = set()  # being written
 written_files: list[Path] = []  # complete, under their final names
+renaming = threading.Lock()  # held while a temporary file gets its final name
 
 
 def describe_interruption() -> str:
@@ -32,35 +33,40 @@ def describe_interruption() -> str:
 
 @contextlib.contextmanager
 def end_on_interrupt() -> Iterator[None]:
-    """End the process soon after Ctrl-C, whatever the main thread does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals arrive in the main thread only
+    """End the process on Ctrl-C, unless the caller handles or ignores that signal."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
         return
     # Python's handler in C writes the number of each signal to this socket at once.
     watched, signalled = socket.socketpair()
     signalled.setblocking(False)
     before = signal.set_wakeup_fd(signalled.fileno(), warn_on_full_buffer=False)
-    is_over = threading.Event()
-    arguments = watched, is_over
-    threading.Thread(target=_watch, args=arguments, name="gbt interrupts", daemon=True).start()
+    threading.Thread(target=_watch, args=(watched,), name="gbt interrupts", daemon=True).start()
+    signal.signal(signal.SIGINT, _raise_nothing)
     try:
         yield
     finally:
-        is_over.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.set_wakeup_fd(before)
         signalled.close()
 
 
-def _watch(watched: socket.socket, is_over: threading.Event) -> None:
+def _raise_nothing(*_: object) -> None:
+    """Do nothing: the watching thread handles the signal."""
+
+
+def _watch(watched: socket.socket) -> None:
     with watched:
         while numbers := watched.recv(16):
-            if signal.SIGINT in numbers and not is_over.wait(_PATIENCE):
+            if signal.SIGINT in numbers:
                 _end()
 
 
 def _end() -> None:
-    clear_stages()
-    for path in temporary_files:
-        path.unlink(missing_ok=True)
-    print(f"gbt: {describe_interruption()}", file=sys.stderr, flush=True)
-    os._exit(EXIT_CODE)
+    with renaming:
+        clear_stages()
+        for path in list(temporary_files):
+            path.unlink(missing_ok=True)
+        print(f"gbt: {describe_interruption()}", file=sys.stderr, flush=True)
+        os._exit(EXIT_CODE)

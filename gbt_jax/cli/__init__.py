@@ -3,6 +3,7 @@
 JAX is imported only when a command runs, so that `gbt --help` is quick.
 """
 
+import contextlib
 import errno
 import os
 import sys
@@ -26,6 +27,12 @@ def main(arguments: list[str] | None = None) -> int:
     **Returns:** the exit code: 0 for success, 1 for problems in the data, 2 for invalid input and
     130 for an interruption. The last two print one line on standard error.
     """
+    # Ctrl-C ends a process of its own; in a Python session it raises `KeyboardInterrupt`.
+    with end_on_interrupt() if arguments is None else contextlib.nullcontext():
+        return _run(arguments)
+
+
+def _run(arguments: list[str] | None) -> int:
     try:
         from ._app import app
         from ._options import InterruptionError
@@ -35,8 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     written_files.clear()
     try:
-        with end_on_interrupt():
-            code = app(arguments, standalone_mode=False)
+        code = app(arguments, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (KeyboardInterrupt, InterruptionError):

@@ -20,7 +20,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
-from .._util._interrupts import temporary_files, written_files
+from .._util._interrupts import renaming, temporary_files, written_files
 
 STANDARD_INPUT = "-"
 _COMPRESSED = (".gz", ".bz2", ".zst")
@@ -233,8 +233,9 @@ def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
             os.fsync(stream.fileno())
         if target.exists():
             temporary.chmod(target.stat().st_mode)  # keep permissions
-        temporary.replace(target)
-        written_files.append(Path(path))
+        with renaming:
+            temporary.replace(target)
+            written_files.append(Path(path))
     except OSError as error:
         reason = error.strerror or error
         raise TableError(f"{os.fspath(path)}: cannot write the file ({reason})") from error
