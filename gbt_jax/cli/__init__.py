@@ -3,8 +3,8 @@
 JAX is imported only when a command runs, so that `gbt --help` is quick.
 """
 
-import contextlib
 import errno
+import gc
 import os
 import sys
 
@@ -27,9 +27,16 @@ def main(arguments: list[str] | None = None) -> int:
     **Returns:** the exit code: 0 for success, 1 for problems in the data, 2 for invalid input and
     130 for an interruption. The last two print one line on standard error.
     """
-    # Ctrl-C ends a process of its own; in a Python session it raises `KeyboardInterrupt`.
-    with end_on_interrupt() if arguments is None else contextlib.nullcontext():
-        return _run(arguments)
+    if arguments is not None:
+        return _run(arguments)  # in a Python session, where Ctrl-C raises `KeyboardInterrupt`
+    # Imports and traces make many objects that stay: garbage collection finds nothing, and slowly.
+    gc.set_threshold(100_000, 50, 50)
+    with end_on_interrupt():
+        code = _run(None)
+        # At once, because Python would clean up JAX for a third of a second.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _run(arguments: list[str] | None) -> int:
