@@ -8,6 +8,8 @@ import time
 import numpy as np
 import pytest
 
+from gbt_jax._util import _interrupts
+
 BLOCKED = """
 import hashlib, sys
 from pathlib import Path
@@ -100,3 +102,16 @@ def test_an_interruption_after_the_output_says_so(monkeypatch, capsys, tmp_path)
     assert cli.main(["fit", str(votes), "--preset", "arena", "-o", str(output)]) == 130
     assert capsys.readouterr().err == f"gbt: interrupted after {output} was written\n"
     assert output.exists()
+
+
+def test_files_that_the_main_thread_removes_meanwhile_do_not_keep_a_command_alive(monkeypatch):
+    class Vanishing:
+        def unlink(self, missing_ok):
+            _interrupts.temporary_files.clear()
+            raise PermissionError
+
+    codes = []
+    monkeypatch.setattr(_interrupts.os, "_exit", codes.append)
+    monkeypatch.setattr(_interrupts, "temporary_files", {Vanishing(), Vanishing()})
+    _interrupts._end()
+    assert codes == [_interrupts.EXIT_CODE]

@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray
 
 from .._data._comparisons import Comparisons
 from .._data._incidence import weighted_product
-from .._inference._ladder import fill, pad_comparisons
+from .._inference._ladder import fill, pad_comparisons, rows_rung
 from .._model import Model
 from .._util._arrays import as_array
 from .._util._random import generator_of
@@ -162,7 +162,8 @@ def iterative_curvature(
 ) -> IterativeCurvature:
     """The curvature at the scores."""
     curvature, diagonal, null_space = hessian_parts(model, comparisons, scores)
-    padded = pad_comparisons(comparisons)
+    # Solves have many columns, so items cost as much as rows: their steps are as small.
+    padded = pad_comparisons(comparisons, rows_rung(comparisons.num_items))
     size = padded.num_items
     # Padding items have 1 on the diagonal, and no vector is split off.
     own = np.arange(size, dtype=null_space.component.dtype)

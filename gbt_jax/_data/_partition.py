@@ -84,6 +84,45 @@ ONE = One()
 
 
 @final
+class Leading(AbstractPartition):
+    """The first `count` entries are one problem; the entries after them are padding.
+
+    Padding rows have weight 0, so that a partition of rows needs no mask.
+    """
+
+    count: Int[Array, ""]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """()."""
+        return ()
+
+    def total(self, entries: Array) -> Array:
+        """The sum."""
+        return ONE.total(self._cut(entries))
+
+    def inner(self, x: Array, y: Array) -> Array:
+        """x · y."""
+        return ONE.inner(self._cut(x), y)
+
+    def largest(self, entries: Array) -> Array:
+        """The maximum."""
+        return ONE.largest(self._cut(entries))
+
+    def spread(self, per_problem: Array) -> Array:
+        """The number itself."""
+        return per_problem
+
+    def at(self, index: Array) -> One:
+        """One problem."""
+        return ONE.at(index)
+
+    def _cut(self, entries: Array) -> Array:
+        counts = jnp.arange(entries.shape[0], dtype=jnp.int32) < self.count
+        return jnp.where(counts.reshape(-1, *(1,) * (entries.ndim - 1)), entries, 0)
+
+
+@final
 class Columns(AbstractPartition):
     """Each of `count` columns of a matrix is a problem."""
 

@@ -47,23 +47,29 @@ def rows_rung(count: int) -> int:
 
 
 def pad(
-    model: Model, comparisons: Comparisons, start: Array | None
+    model: Model, comparisons: Comparisons, start: Array | None, *, with_items: bool = True
 ) -> tuple[Model, Comparisons, np.ndarray | None]:
-    """Pad a problem without groups to the shape of its rung, and interleave sorted rows."""
+    """Pad a problem without groups to the shape of its rung, and interleave sorted rows.
+
+    With `with_items=False` no items are added.
+    """
     order = interleaved_order(np.asarray(comparisons.a), np.asarray(comparisons.b))
     if order is not None:
         model, comparisons = _permute_rows(model, comparisons, order)
-    padded = pad_comparisons(comparisons)
+    padded = pad_comparisons(comparisons, None if with_items else comparisons.num_items)
     items_size, rows_size = padded.num_items, len(padded)
-    # Added items repeat a prior, so that they do not change the error bound.
-    std, mean = (
-        fill(x, items_size, np.asarray(x)[0]) if x.ndim and x.size else x
-        for x in (model.prior_std, model.prior_mean)
-    )
+    # Added items have a usual prior and start at its mean, which is their optimum. They are in no
+    # norm (`Leading`).
+    std, mean = model.prior_std, model.prior_mean
+    usual = np.mean(mean) if mean.size else 0
+    if std.ndim:
+        std = fill(std, items_size, np.asarray(std)[0] if std.size else 1)
+    if mean.ndim:
+        mean = fill(mean, items_size, usual)
     if model.law.num_rows or std.ndim or mean.ndim:
         parts = pad_law(model.law, len(comparisons), rows_size), std, mean
         model = eqx.tree_at(lambda m: (m.law, m.prior_std, m.prior_mean), model, parts)
-    return model, padded, None if start is None else fill(start, items_size, 0)
+    return model, padded, None if start is None else fill(start, items_size, usual)
 
 
 def _permute_rows(
@@ -75,10 +81,14 @@ def _permute_rows(
     return model.at_rows(order), comparisons._replace(**columns)
 
 
-def pad_comparisons(comparisons: Comparisons) -> Comparisons:
-    """Pad with rows of weight 0, and with items that no other row refers to."""
+def pad_comparisons(comparisons: Comparisons, num_items: int | None = None) -> Comparisons:
+    """Pad with rows of weight 0, and with items that no other row refers to.
+
+    To `num_items` if that is given, else to those of the rung.
+    """
     count = len(comparisons)
     items_size, rows_size = rungs(comparisons.num_items, count)
+    items_size = items_size if num_items is None else num_items
     # Rows of weight 0 are spread over items: consecutive scatter-adds to one item are slow.
     others = np.arange(rows_size - count, dtype=np.int32) % items_size
     return comparisons._replace(

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from .._data._comparisons import Comparisons
 from .._data._groups import sort_by_group
-from .._data._partition import AbstractPartition
+from .._data._partition import AbstractPartition, Leading
 from .._model import Model
 from .._util._arrays import (
     ArrayLike,
@@ -90,7 +90,8 @@ def fit(
     tolerances = as_tolerances(rtol, atol, comparisons.value.dtype)
     options = _solver_options(solver, max_steps, comparisons)
     if not is_known:
-        found = _program(model, comparisons, start, tolerances, known=Known(), **options)
+        columns = model, comparisons, start, tolerances, comparisons.partition
+        found = _program(*columns, known=Known(), **options)
         return _as_fit(found, model, comparisons)
     # Inside a user's jit or scan, a fit of constants is evaluated eagerly.
     with eager_constants():
@@ -169,7 +170,9 @@ def as_tolerances(rtol: float | None, atol: float | None, dtype) -> Array | None
     return jnp.asarray([rtol or 0, atol or 0], dtype) if rtol or atol else None
 
 
-def _solve(model, comparisons, initial, tolerances, *, solver, max_steps, known) -> Answer:
+def _solve(
+    model, comparisons, initial, tolerances, partition, *, solver, max_steps, known
+) -> Answer:
     if comparisons.num_groups is not None and not isinstance(solver, NewtonCG):
         raise ValueError("inside a JAX transformation only NewtonCG() can fit groups")
     found = differentiable_optimum(
@@ -177,7 +180,7 @@ def _solve(model, comparisons, initial, tolerances, *, solver, max_steps, known)
         comparisons,
         initial,
         tolerances,
-        comparisons.partition,
+        partition,
         solver=solver,
         max_steps=max_steps,
         known=known,
@@ -214,10 +217,14 @@ def _fit_one(model, comparisons, start, tolerances, *, solver, max_steps) -> Ans
     )
     run = _quick_program() if comparisons.num_items <= DENSE_FIT_ITEMS else _program
     options = {"solver": solver, "max_steps": max_steps, "known": known}
-    *problem, start = pad(model, comparisons, start)
-    found = run(*problem, start, tolerances, **options)
+    # The cost of a dense factorisation is cubic, so its matrix is not padded.
+    is_dense = isinstance(solver, NewtonCholesky) and comparisons.num_items > DENSE_FIT_ITEMS
+    *problem, start = pad(model, comparisons, start, with_items=not is_dense)
+    # Added items are in no norm. Without items, one of the added ones takes their place.
+    items = Leading(as_array(np.int32(max(comparisons.num_items, 1))))
+    found = run(*problem, start, tolerances, items, **options)
     is_open = not known.is_regularised and int(found.result_code) in _UNCERTIFIED
-    if is_open and is_certified(*problem, found.scores, known=known):
+    if is_open and is_certified(*problem, found.scores, items, known=known):
         found = found._replace(result_code=jnp.asarray(RESULTS.successful.code, jnp.int32))
     return found._replace(scores=as_array(np.asarray(found.scores)[: comparisons.num_items]))
 

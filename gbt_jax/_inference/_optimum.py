@@ -111,13 +111,17 @@ def find_optimum(
     if known.is_padded:
         numbers = jnp.arange(1, len(comparisons) + 1, dtype=jnp.int32)
         num_used = jnp.max(jnp.where(comparisons.weight > 0, numbers, 0), initial=0)
+    # Padding is at its optimum from the start: a solver of one problem need not mask it.
+    whole = partition if partition.shape else ONE
     outcome = solver.minimise(
-        problem(relative, comparisons, gauge, partition, num_used=num_used),
+        problem(relative, comparisons, gauge, whole, num_used=num_used),
         start,
         is_close=is_close,
         max_steps=max_steps,
     )
-    scores = gauge.centre_relative(outcome.x) + gauge.level
+    x = gauge.centre_relative(outcome.x)
+    # An item without comparisons has the prior mean as its score, to the last bit.
+    scores = jnp.where(x == relative.prior_mean, mean, x + gauge.level)
     verdict = certify(model, comparisons, scores, gauge, partition, is_quick=known.is_quick)
     is_right, bound = verdict.is_certified, verdict.error_bound
     if tolerances is not None:
@@ -134,11 +138,19 @@ def find_optimum(
 
 
 @functools.partial(jax.jit, static_argnames=("known",))
-def is_certified(model: Model, comparisons: Comparisons, scores: Array, *, known: Known) -> Array:
+def is_certified(
+    model: Model,
+    comparisons: Comparisons,
+    scores: Array,
+    partition: AbstractPartition,
+    *,
+    known: Known,
+) -> Array:
     """The full certificate, for scores that the quick one did not certify."""
     # Rows of weight 0 may have any value.
-    comparisons = _without_rows(comparisons, jnp.asarray(False), ONE)
-    return certify(model, comparisons, scores, known.find_gauge(model, comparisons)).is_certified
+    comparisons = _without_rows(comparisons, jnp.asarray(False), partition)
+    gauge = known.find_gauge(model, comparisons, partition)
+    return certify(model, comparisons, scores, gauge, partition).is_certified
 
 
 def _result_code(is_right: Array, has_ended: Array, norm: Array, is_bad: Array) -> Array:

@@ -64,9 +64,12 @@ def _watch(watched: socket.socket) -> None:
 
 
 def _end() -> None:
-    with renaming:
-        clear_stages()
-        for path in list(temporary_files):
-            path.unlink(missing_ok=True)
-        print(f"gbt: {describe_interruption()}", file=sys.stderr, flush=True)
+    try:
+        with renaming:
+            clear_stages()
+            for path in tuple(temporary_files):
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+            print(f"gbt: {describe_interruption()}", file=sys.stderr, flush=True)
+    finally:
         os._exit(EXIT_CODE)

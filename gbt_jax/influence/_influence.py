@@ -24,6 +24,7 @@ from .._inference._fit import Fit, check_fit, refuse_groups
 from .._inference._gauge import is_regularised
 from .._inference._ladder import row_derivatives
 from .._inference._refit import refit, with_changes
+from .._model import precision_on_host
 from .._util._arrays import ArrayLike, as_array, as_indices, group_numbers, whole_number
 from ..laws import AbstractRootLaw
 from ._leave_out import refined_changes
@@ -192,8 +193,12 @@ def _leave_out_rows(old: Fit, made: AbstractCurvature, rows: np.ndarray) -> np.n
 
 
 def disconnects(old: Fit, left: Comparisons) -> bool:
-    """Whether, without a prior, the remaining comparisons have more components than before."""
+    """Whether the remaining comparisons have more components without a prior than before."""
     if not np.any(np.isinf(np.asarray(old.model.prior_std))):
         return False
-    before, after = (components(x).max(initial=-1) for x in (old.comparisons, left))
-    return bool(after > before)
+    precision = precision_on_host(old.model, old.comparisons, old.scores.dtype)
+
+    def num_free(rows: Comparisons) -> int:
+        return int(np.sum(np.bincount(components(rows), precision) == 0))
+
+    return num_free(left) > num_free(old.comparisons)
