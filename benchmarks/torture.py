@@ -6,9 +6,10 @@
 
 Problems come from `adversarial.py`, reference optima from `reference_optimum.py`, and verdicts from
 `verdicts.py`. Every problem is solved by `fit` with the default solver and with the
-other Newton solver (a few with L-BFGS too), from four warm starts, by `map_scores` under jit and
-under vmap, and as one of many groups. The exit code is 1 if an answer was wrong: a false success, a
-bound below the true distance, a wrong claim that no finite optimum exists, or an exception.
+other Newton solver (a few with L-BFGS too), to a tolerance, from four warm starts, by `map_scores`
+under jit and under vmap, and as one of many groups. The exit code is 1 if an answer was wrong: a
+false success, a bound below the true distance, a wrong claim that no finite optimum exists, or an
+exception.
 """
 
 import argparse
@@ -38,6 +39,7 @@ import gbt_jax as gbt
 _CONFIRMATIONS = 10  # checks with 50 digits, per block
 _LBFGS_BLOCKS, _LBFGS_PROBLEMS = 5, 5  # one block in five, five problems of it
 _SHOWN = 25
+_RTOL = 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +66,8 @@ def fit_answer(problem: Problem, **options) -> Answer:
     blank = np.full(problem.num_items, np.nan)
     try:
         fit = gbt.fit(problem.model(), problem.comparisons(), throw=False, **options)
-        return Answer(fit.result.name, np.asarray(fit.scores), float(fit.error_bound))
+        bound, rtol = float(fit.error_bound), options.get("rtol", 0.0)
+        return Answer(fit.result.name, np.asarray(fit.scores), bound, rtol)
     except Exception as error:
         message = f"{type(error).__name__}: {error}".splitlines()[0]
         return Answer("exception", blank, detail=message[:150])
@@ -144,6 +147,7 @@ def runs(judge: Judge) -> Iterator[tuple[str, list[Answer | None]]]:
             "NewtonCholesky",
             [fit_answer(p, solver=gbt.solvers.NewtonCholesky()) for p in problems],
         )
+    yield f"rtol {_RTOL:g}", [fit_answer(p, rtol=_RTOL) for p in problems]
     for name, starts in warm_starts(judge):
         pairs = zip(problems, starts, strict=True)
         yield f"from {name}", [None if x is None else fit_answer(p, initial=x) for p, x in pairs]

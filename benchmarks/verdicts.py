@@ -6,8 +6,8 @@ Kinds of verdicts, for one problem solved in one mode:
 - **FALSE SUCCESS**: successful, and no finite optimum exists, or the scores are not finite, or the
   gradient at the scores, in long double, is far above its rounding in the dtype,
   ‖∇L‖ > c ε ‖Σ |terms|‖ with c = 64 + 4 √rows, and the error bound is not below ε^0.4 ‖θ − μ‖
-  (the other criterion for success). If an item lacks a prior the scores decide: one is further
-  from the optimum than both c |M⁻¹| ε Σ |terms| + 8 ε max |θ*| and √ε (1 + max |θ*|), the second
+  (the other criterion for success) nor, with a tolerance, below rtol ‖θ‖. If an item lacks a prior
+  the scores decide: one is further from the optimum than both c |M⁻¹| ε Σ |terms| + 8 ε max |θ*| and √ε (1 + max |θ*|), the second
   only with a gradient that small, or, in any case, than 1e-2 (1 + max |θ*|).
 - **BOUND BELOW TRUE DISTANCE**: successful with a prior, and ‖scores − θ*‖₂ > `error_bound`.
 - **WRONG CLAIM**: `no_finite_optimum`, but one exists, unless values are within 64 ulp of the edge.
@@ -58,11 +58,12 @@ class Kind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """The outcome of a run: name of the result, scores, and the error bound if any."""
+    """The outcome of a run: name of the result, scores, the error bound if any, and its rtol."""
 
     result: str
     scores: Array
     error_bound: float | None = None
+    rtol: float = 0.0
     detail: str = ""
 
 
@@ -135,7 +136,8 @@ def _judge_success(
     factor = 64 + 4 * np.sqrt(np.count_nonzero(problem.weight))
     limit = factor * eps * unit
     # A small certified distance also counts as success; the bound itself is checked below.
-    promised = eps**0.4 * _norm(scores - np.broadcast_to(problem.prior_mean, scores.shape))
+    moved = _norm(scores - np.broadcast_to(problem.prior_mean, scores.shape))
+    promised = max(eps**0.4 * moved, (1 + scores.size * eps) * answer.rtol * _norm(scores))
     is_promised = answer.error_bound is not None and answer.error_bound <= promised
     is_small = slope <= limit or is_promised
     if not is_small and (problem.has_prior or not optimum.is_sure):
