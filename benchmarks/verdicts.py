@@ -7,8 +7,9 @@ Kinds of verdicts, for one problem solved in one mode:
   gradient at the scores, in long double, is far above its rounding in the dtype,
   ‖∇L‖ > c ε ‖Σ |terms|‖ with c = 64 + 4 √rows, and the error bound is not below ε^0.4 ‖θ − μ‖
   (the other criterion for success) nor, with a tolerance, below rtol ‖θ‖. If an item lacks a prior
-  the scores decide: one is further from the optimum than both c |M⁻¹| ε Σ |terms| + 8 ε max |θ*| and √ε (1 + max |θ*|), the second
-  only with a gradient that small, or, in any case, than 1e-2 (1 + max |θ*|).
+  the scores decide: one is further from the optimum than both c |M⁻¹| ε Σ |terms| + 8 ε max |θ*|
+  and √ε (1 + max |θ*|), the second only with a gradient that small, or, in any case, than
+  1e-2 (1 + max |θ*|).
 - **BOUND BELOW TRUE DISTANCE**: successful with a prior, and ‖scores − θ*‖₂ > `error_bound`.
 - **WRONG CLAIM**: `no_finite_optimum`, but one exists, unless values are within 64 ulp of the edge.
 - **CRASH**: an exception.
