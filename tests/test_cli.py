@@ -245,6 +245,10 @@ def test_demo_shows_a_ranking(run):
     assert "Darjeeling" in out
     assert "95% interval" in out
     assert all(len(line) <= 80 for line in out.splitlines())
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    shown = [line.split() for line in out.splitlines() if re.match(r"(rank|   [123]) ", line)]
+    assert len(shown) == 4
+    assert shown == [line.split() for line in readme.splitlines() if line.split() in shown]
 
 
 def test_presets_are_listed(run):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -49,6 +50,20 @@ def test_examples_run(document, tmp_path):
     script.write_text(python_blocks(document.read_text(encoding="utf-8")), encoding="utf-8")
     outcome = run(script)
     assert outcome.returncode == 0, outcome.stderr
+
+
+def test_output_in_the_readme_is_that_of_its_example(tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```python\n.*?```\n+```text\n(.*?)```", text, re.DOTALL)
+    script = tmp_path / "readme.py"
+    script.write_text(python_blocks(text), encoding="utf-8")
+    (block,), printed = shown, run(script).stdout
+    number = r"-?\d+\.\d+"
+    words = [re.sub(number, "x", text).replace("]", " ] ").split() for text in (block, printed)]
+    assert words[0] == words[1]
+    found = [[float(x) for x in re.findall(number, y)] for y in (block, printed)]
+    assert len(found[0]) > 5
+    np.testing.assert_allclose(*found, rtol=1e-4)
 
 
 def test_guides_have_examples():
