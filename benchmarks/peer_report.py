@@ -14,61 +14,59 @@ YARDSTICKS = ("one gradient", "one copy")
 PREAMBLE = """\
 # Side by side with others
 
-Every number on this page was measured by `python benchmarks/peers.py` on a machine with two cores
-and no GPU; all tables are made from `benchmarks/results/peers.csv`. Contestants run as processes of
-their own, take turns, and are timed from prepared data to the answer, best of five turns after a
-first call that may compile (jaxopt, optax and optimistix were compiled before theirs); a turn has
-as many calls as 0.3 seconds have room for. "Times ours" is their time divided by that of the
-first line; the targets are for the tightest settings, and want our gradient to be as small as
-theirs. Answers are judged by the largest entry of the gradient of the same loss, in float64.
+`python benchmarks/peers.py` measured every number on this page, on two cores without a GPU; the
+tables come from `benchmarks/results/peers.csv`. Each contestant runs in a separate process. Runs
+are interleaved and timed from prepared data to the answer: best of five turns after a first call
+that may compile (jaxopt, optax and optimistix compile before it). In a turn a method is called
+until 0.3 seconds have passed. "Times ours" is the time divided by that of the first line. Targets
+are for the tightest settings. All answers are judged by the largest entry of the gradient of the
+same loss, in float64.
 
-Each library runs at its default setting and at its tightest. SciPy's *sparse Newton* and *dense
-Newton* are written by hand for this contest: Newton's method for all users as one problem, with a
+Each library runs at its default and at its tightest setting. SciPy's *sparse Newton* and *dense
+Newton* were written for this comparison: Newton's method for all users as one problem, with a
 sparse Hessian and preconditioned conjugate gradients, and user by user with dense factorisations.
-*torch L-BFGS* is the recipe of the paper's authors. kickscore is made for scores that change in
-time; here it has constant ones, and its answer is a posterior mean instead of the maximum.
+*torch L-BFGS* is the recipe of the paper's authors. kickscore is made for scores that change over
+time; here its scores are constant, and it returns a posterior mean instead of the maximum.
 
 ![Error against time for each problem](images/peers.png)
 
-Filled marks are tightest settings, open ones defaults; stars are ours.
+Filled markers are tightest settings, open ones defaults; stars are gbt_jax.
 
-¹ Measured on 200 of the users, and multiplied up.
+¹ Measured on 200 of the users, and extrapolated.
 
-## Where targets are missed, and why
+## Missed targets
 
-SciPy's sparse Newton does what we do: as many Newton steps, as many conjugate gradients, each
-product in CSR form by compiled code. What can be gained is in a pass over the rows, in a product
-with the Hessian, and around them.
+SciPy's sparse Newton uses the same method: as many Newton steps and conjugate gradients, with
+products in CSR form by compiled code. Only the cost of a pass over the rows and of a product with
+the Hessian can differ.
 
-- A product gathers two scores per row and adds to two items. That takes XLA 3 to 5 ns a row, and
-  one and a half to three times as long as SciPy's CSR (`python benchmarks/products.py`). Each
-  item's neighbours in short segments need gathers alone, and are faster where items have many
-  comparisons, but to sort rows into them costs more than it saves.
-- Tournesol's six users need 52 Newton steps and 872 products (`python benchmarks/single.py`). To be
-  four times as fast as the sparse Newton leaves 10 µs for each product, if nothing else took any
-  time; the largest user's takes XLA 29 µs, and SciPy's CSR 19. `fit` also pads groups to a few
-  shapes, so that new data compile nothing.
-- Alone, passes and products take 0.7 of a fit at A = 500, and 0.6 of Tournesol's
-  (`python benchmarks/single.py`). The rest is the vectors of conjugate gradients, a
-  permutation of rows so that consecutive scatter-adds hit different items, and passes that sum up
-  rounding errors, which tell when a fit has converged. These are made at the start, and where
-  convergence may be near. To estimate them from sums per item was faster still, and ended fits of
-  small values early.
-- Products in float32 would be half the bytes, but up to 100,000 rows they take 0.8 to 1.04 of the
-  time of those in float64 (`python benchmarks/products.py`): rows and items are in a core's cache
-  there, and the time goes into finding places, not into bytes. At a million rows it is 0.6. So
-  32-bit inner solves would gain little where targets are missed.
-- Ten thousand small users wait for the slowest of their chunk, whose conjugate gradients run
-  together: at most 0.73 of the rows that products go through are of use. Chunks are made of users
-  with as many comparisons; of users who take as many steps it would be 0.97, but that is known
-  afterwards only (`python benchmarks/groups.py`).
+- A product gathers two scores per row and adds to two items, which takes XLA 3 to 5 ns a row, one
+  and a half to three times as long as SciPy's CSR (`python benchmarks/products.py`). Segments of
+  each item's neighbours need only gathers, and are faster where items have many comparisons, but
+  sorting rows into them costs more than it saves.
+- Tournesol's six users need 52 Newton steps and 872 products (`python benchmarks/single.py`). A fit
+  four times as fast as the sparse Newton would have 10 µs for each product; for the largest user
+  XLA takes 29 µs, and SciPy's CSR 19. `fit` also pads groups to a few shapes, so that new data
+  compile nothing.
+- For a single problem, passes and products take 0.7 of a fit at A = 500, and 0.6 of Tournesol's
+  (`python benchmarks/single.py`). The rest is vectors of conjugate gradients, and passes that
+  bound rounding errors, which decide when a fit has converged. Estimates of these errors from sums
+  per item were faster, but ended fits of small values too early.
+- Products in float32 move half of the bytes, but up to 100,000 rows they take 0.8 to 1.04 of the
+  time of those in float64 (`python benchmarks/products.py`): rows and items fit in a core's cache,
+  so that indexing dominates. At a million rows it is 0.6. 32-bit inner solves would gain little
+  where targets are missed.
+- In a batch of ten thousand small users, conjugate gradients of a chunk run until its slowest user
+  has converged: at most 0.73 of the rows in products are needed. Chunks contain users with similar
+  numbers of comparisons. Chunks of users with similar numbers of steps would reach 0.97, but that
+  number is known only afterwards (`python benchmarks/groups.py`).
 
 """
 
 # Default tolerances leave large gradients in float64 as well.
 SINGLE_PRECISION = """\
-Values, scores and losses in float32, where a library lets them be. The same methods in float64
-stand in the table of this problem above: what a gradient is there already, is not float32's doing.
+Values, scores and losses are in float32 where a library allows it. The table of this problem above
+has the same methods in float64: a gradient that is large there too is not caused by float32.
 
 """
 
@@ -201,7 +199,7 @@ def trial_table(rows: list[Row], work: Work) -> str:
             if row["apart"] is None:
                 said = f"scores, gradient {row['error']:.0e}"
         lines.append([name_of(row), said.replace("|", "/")])
-    return table(["", "says"], lines)
+    return table(["", "outcome"], lines)
 
 
 def trials(heading: str, note: str, works: tuple[Work, ...], rows: list[Row]) -> str:
