@@ -1,5 +1,6 @@
 """Items and rows that pad a problem are no part of its answer."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -80,3 +81,22 @@ def test_parts_with_a_prior_may_come_off():
         again = gbt.fit(model, left).scores
         np.testing.assert_allclose(changes[:, row], again - fit.scores, atol=1e-12)
     assert np.isnan(changes[:, 2:]).all()
+
+
+def test_rows_of_weight_zero_cannot_overflow():
+    # cosh(1000) overflows: between the items 1 and 2, whose scores no comparison relates.
+    rows = gbt.Comparisons([0, 2, 1], [1, 3, 2], [1, 2, 0], [1, 1, 0], num_items=4)
+    model = gbt.Model(gbt.laws.Skellam(1.0), prior_std=1.0, prior_mean=np.array([0, 0, 1e3, 1e3]))
+    fit = gbt.fit(model, rows)
+    apart = gbt.fit(model, gbt.Comparisons([0, 2], [1, 3], [1, 2], num_items=4))
+    np.testing.assert_array_equal(fit.scores, apart.scores)
+    np.testing.assert_allclose(gbt.std(fit), gbt.std(apart), rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(gbt.map_scores)(model, rows), fit.scores, rtol=1e-12)
+
+
+def test_padding_compares_no_distant_items():
+    mean, std = np.full(12, 1e5), np.where(np.arange(12) < 4, np.inf, 1.0)
+    rows = gbt.Comparisons([0, 1, 2], [1, 2, 0], [1, 0, -1], num_items=12)
+    fit = gbt.fit(gbt.Model(gbt.laws.Skellam(1.0), std, mean), rows)
+    assert fit.result == gbt.RESULTS.successful
+    np.testing.assert_array_equal(fit.scores[4:], mean[4:])

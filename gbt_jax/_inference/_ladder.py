@@ -118,7 +118,11 @@ def row_derivatives(
     mean, variance = (np.asarray(x)[: t.size] for x in _moments()(law, fill(t, size, 0)))
     columns = comparisons.value, comparisons.weight
     value, weight = (np.asarray(x).astype(t.dtype) for x in columns)
-    return weight * (mean - value), weight * variance
+    # Between items with very different scores a law may overflow: rows of weight 0 count 0.
+    with np.errstate(invalid="ignore"):
+        columns = weight * (mean - value), weight * variance
+    slope, curvature = (np.where(weight > 0, x, 0) for x in columns)
+    return slope, curvature
 
 
 @functools.cache

@@ -201,11 +201,18 @@ def _is_invalid(model: Model, comparisons: Comparisons, partition: AbstractParti
 def _without_rows(
     comparisons: Comparisons, is_bad: Array, partition: AbstractPartition
 ) -> Comparisons:
-    """Set weights of problems in `is_bad` to 0, and values of weight 0 to 0, as they may be NaN."""
+    """Weight 0 for the rows of invalid problems; rows of weight 0 cannot give NaN.
+
+    Their value may be NaN, and their law may overflow between items with very different scores. So
+    they have the value 0 and compare an item with itself.
+    """
     stays = ~partition.at(comparisons.a).spread(is_bad)
     weight = jnp.where(stays, comparisons.weight, 0)
-    value = jnp.where(weight > 0, comparisons.value, 0)
-    return eqx.tree_at(lambda rows: (rows.value, rows.weight), comparisons, (value, weight))
+    counts = weight > 0
+    b = jnp.where(counts, comparisons.b, comparisons.a)
+    value = jnp.where(counts, comparisons.value, 0)
+    columns = b, value, weight
+    return eqx.tree_at(lambda rows: (rows.b, rows.value, rows.weight), comparisons, columns)
 
 
 @functools.partial(jax.jit, static_argnames=("max_steps", "solver", "known"))
