@@ -39,29 +39,29 @@ TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*
 DOCUMENTS = [path for path in TEXTS if python_blocks(path.read_text(encoding="utf-8")).strip()]
 
 
-def slow_but_readme(path: Path):
-    marks = () if path.name == "README.md" else pytest.mark.slow
-    return pytest.param(path, id=path.name, marks=marks)
-
-
-@pytest.mark.parametrize("document", [slow_but_readme(path) for path in DOCUMENTS])
-def test_examples_run(document, tmp_path):
-    script = tmp_path / f"{document.stem}.py"
+def output_of(document: Path, folder: Path) -> str:
+    """What the examples of a document print."""
+    script = folder / f"{document.stem}.py"
     script.write_text(python_blocks(document.read_text(encoding="utf-8")), encoding="utf-8")
     outcome = run(script)
     assert outcome.returncode == 0, outcome.stderr
+    return outcome.stdout
 
 
-def test_output_in_the_readme_is_that_of_its_example(tmp_path):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = re.findall(r"```python\n.*?```\n+```text\n(.*?)```", text, re.DOTALL)
-    script = tmp_path / "readme.py"
-    script.write_text(python_blocks(text), encoding="utf-8")
-    (block,), printed = shown, run(script).stdout
-    number = r"-?\d+\.\d+"
-    words = [re.sub(number, "x", text).replace("]", " ] ").split() for text in (block, printed)]
+@pytest.mark.slow
+@pytest.mark.parametrize("document", DOCUMENTS[1:], ids=lambda path: path.name)
+def test_examples_run(document, tmp_path):
+    output_of(document, tmp_path)
+
+
+def test_the_readme_shows_what_its_example_prints(tmp_path):
+    readme = ROOT / "README.md"
+    example = r"```python\n.*?```\n+```text\n(.*?)```"
+    (shown,) = re.findall(example, readme.read_text(encoding="utf-8"), re.DOTALL)
+    texts, number = (shown, output_of(readme, tmp_path)), r"-?\d+\.\d+"
+    words = [re.sub(number, "x", text).replace("]", " ] ").split() for text in texts]
     assert words[0] == words[1]
-    found = [[float(x) for x in re.findall(number, y)] for y in (block, printed)]
+    found = [[float(x) for x in re.findall(number, text)] for text in texts]
     assert len(found[0]) > 5
     np.testing.assert_allclose(*found, rtol=1e-4)
 

@@ -58,7 +58,10 @@ def test_code_that_python_cannot_interrupt(tmp_path):
     assert not partial.exists()
 
 
-@pytest.mark.parametrize("delay", [0.1, 0.3, 0.5, 0.7, 1.0, 4.0, 9.0])
+LATER = [pytest.param(delay, marks=pytest.mark.slow) for delay in (1.0, 4.0, 9.0)]
+
+
+@pytest.mark.parametrize("delay", [0.1, 0.3, 0.5, 0.7, *LATER])
 def test_commands_end_at_any_time(tmp_path, delay):
     votes = tmp_path / "votes.csv"
     rng = np.random.default_rng(0)
