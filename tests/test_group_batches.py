@@ -44,7 +44,7 @@ def test_chunking_changes_no_bit(rows, fit, monkeypatch):
     """Chunks of other shapes, and therefore other neighbours and other padding."""
     unions = (_chunks.Shape(3, 96, 200), _chunks.Shape(3, 304, 600))
     monkeypatch.setattr(_chunks, "_UNIONS", unions)
-    monkeypatch.setattr(_chunks, "_MOST_ROWS_IN_UNION", 500)
+    monkeypatch.setattr(_chunks, "_MAX_UNION_ROWS", 500)
     np.testing.assert_array_equal(gbt.fit(MODEL, rows).scores, fit.scores)
 
 
