@@ -39,26 +39,27 @@ TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*
 DOCUMENTS = [path for path in TEXTS if python_blocks(path.read_text(encoding="utf-8")).strip()]
 
 
-def output_of(document: Path, folder: Path) -> str:
-    """What the examples of a document print."""
+def run_examples(document: Path, folder: Path) -> subprocess.CompletedProcess:
+    """Run the examples of a document as one program."""
     script = folder / f"{document.stem}.py"
     script.write_text(python_blocks(document.read_text(encoding="utf-8")), encoding="utf-8")
-    outcome = run(script)
-    assert outcome.returncode == 0, outcome.stderr
-    return outcome.stdout
+    return run(script)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS[1:], ids=lambda path: path.name)
 def test_examples_run(document, tmp_path):
-    output_of(document, tmp_path)
+    outcome = run_examples(document, tmp_path)
+    assert outcome.returncode == 0, outcome.stderr
 
 
 def test_the_readme_shows_what_its_example_prints(tmp_path):
     readme = ROOT / "README.md"
+    outcome = run_examples(readme, tmp_path)
+    assert outcome.returncode == 0, outcome.stderr
     example = r"```python\n.*?```\n+```text\n(.*?)```"
     (shown,) = re.findall(example, readme.read_text(encoding="utf-8"), re.DOTALL)
-    texts, number = (shown, output_of(readme, tmp_path)), r"-?\d+\.\d+"
+    texts, number = (shown, outcome.stdout), r"-?\d+\.\d+"
     words = [re.sub(number, "x", text).replace("]", " ] ").split() for text in texts]
     assert words[0] == words[1]
     found = [[float(x) for x in re.findall(number, text)] for text in texts]

@@ -307,11 +307,11 @@ class _Parts(NamedTuple):
     def undetermined_rows(self, is_joined: Array) -> Array:
         """Rows between the final parts, unless a prior determines both of their parts."""
         label = connected_labels(self.comparisons, is_joined)
-        state = is_joined, label, jnp.any(self._undetermined(label))
+        state = is_joined, label, jnp.any(self._rows_between_parts(label))
         _, label, _ = lax.while_loop(lambda state: state[2], self._join, state)
-        return self._undetermined(label)
+        return self._rows_between_parts(label)
 
-    def _undetermined(self, label: Array) -> Array:
+    def _rows_between_parts(self, label: Array) -> Array:
         rows, size = self.comparisons, self.comparisons.num_items
         columns = jnp.stack([self.pull, self.squares, self.residual], axis=-1)
         prior, noise, residual = jax.ops.segment_sum(columns, label, size)[label].T
